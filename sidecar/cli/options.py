@@ -19,6 +19,7 @@ from sidecar.storage.stores import store_io, store_setting_names
 
 if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
+    from sidecar.iceberg.engine_catalog import EngineCatalog
     from sidecar.results import ConvertReport, EmbedTableReport, ExtractReport, Verification, WrittenFiles
 
 RanSomewhere: TypeAlias = "ConvertReport | EmbedTableReport | ExtractReport | Verification | WrittenFiles"
@@ -88,8 +89,8 @@ def engine_fact(result: RanSomewhere) -> list[tuple[str, str]]:
 def is_path(target: str) -> bool:
     """Whether a target names a file or folder: it has a slash or ``://``, is there, or ends as data files do.
 
-    With ``--catalog``, a name such as ``db.stats`` is a table unless such a file is there. So is a name with a part in
-    quotes (``db.`stats```), whatever is in the quotes.
+    With ``--catalog`` or ``--spark-catalog``, a name such as ``db.stats`` is a table unless such a file is there. So is
+    a name with a part in quotes (``db.`stats```), whatever is in the quotes.
     """
     if os.path.exists(target):
         return True
@@ -102,7 +103,8 @@ def is_path(target: str) -> bool:
         return True
     from sidecar.many_files.find import has_data_ending
 
-    return output().choices.catalog is None and has_data_ending(target)
+    choices = output().choices
+    return choices.catalog is None and choices.spark_catalog is None and has_data_ending(target)
 
 
 def encryption_keys(place: str | None) -> EncryptionKeys | None:
@@ -115,11 +117,30 @@ def encryption_keys(place: str | None) -> EncryptionKeys | None:
 
 
 def opened_table(name: str) -> Any:
-    """The table of that name, in the catalog of ``--catalog``."""
+    """The table of that name, in the catalog of ``--catalog`` or of ``--spark-catalog``."""
     from sidecar import open_table
 
+    return open_table(name, chosen_catalog(), **storage_options(output().choices.storage))
+
+
+def chosen_catalog() -> EngineCatalog | str | None:
+    """The catalog of ``--spark-catalog``, opened by a session of Spark's configuration; else the name of another one.
+
+    Raises :class:`UsageError` for both options at once, for settings that are none, and for a catalog that is unknown.
+    """
     choices = output().choices
-    return open_table(name, choices.catalog_or_variable, **storage_options(choices.storage))
+    if choices.spark_catalog is None:
+        return choices.catalog_or_variable
+    if choices.catalog is not None:
+        raise UsageError("--catalog and --spark-catalog are two places for one table", hint="Give one of them.")
+    for text in choices.conf:
+        if not text.partition("=")[1] or text.startswith("="):
+            raise UsageError("--conf is KEY=VALUE", found=text.partition("=")[0])
+    from sidecar.spark.catalog import open_spark_catalog
+    from sidecar.spark.session import configured_session
+
+    settings = dict(text.split("=", 1) for text in choices.conf)
+    return open_spark_catalog(configured_session(settings), choices.spark_catalog, **storage_options(choices.storage))
 
 
 def refuse_at(path: str, at: str | None) -> None:
@@ -138,8 +159,13 @@ def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) 
     every = [one for path in paths if path is not None for one in ([path] if isinstance(path, str) else path)]
     url = next((path for path in every if local_path(path) is None), None)
     if url is None:
-        if not beside_table and (choices.catalog is not None or choices.storage):
-            option = "--storage-option" if choices.catalog is None else "--catalog"
+        given = {
+            "--catalog": choices.catalog is not None,
+            "--storage-option": bool(choices.storage),
+            "--spark-catalog": choices.spark_catalog is not None,
+        }
+        if not beside_table and any(given.values()):
+            option = next(name for name, is_given in given.items() if is_given)
             raise UsageError(
                 f"{option} is for tables and URLs, but a local path was given", found=every[0], hint=_PATHS
             )

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 
 from sidecar.errors import SidecarError, UsageError, advisory
@@ -32,7 +33,6 @@ from sidecar.iceberg.table_names import (
 )
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 log = logging.getLogger(__name__)
@@ -40,16 +40,28 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-def find_tables(names: str | Iterable[str], catalog: str | None = None, **properties: str) -> list[str]:
+def find_tables(
+    names: str | Iterable[str], catalog: str | Catalog | None = None, *, spark: Any = None, **properties: str
+) -> list[str]:
     """Return the names of the tables that ``names`` name: ``namespace.table``, or globs such as ``db.*``.
 
     Tables come sorted for each name, in the order of the names, without repeats, as :func:`sidecar.open_table` takes
     them: a part with a dot is in backticks. A name without glob characters is returned without a look at the catalog.
-    ``catalog`` and ``properties`` are those of :func:`sidecar.open_table`. Raises :class:`UsageError` for a glob that
-    matches no table and for no name at all, and the errors of :func:`sidecar.open_table`.
+    ``catalog``, ``spark`` and ``properties`` are those of :func:`sidecar.open_table`. Raises :class:`UsageError` for a
+    glob that matches no table and for no name at all, and the errors of :func:`sidecar.open_table`.
     """
-    found = _OneCatalog(catalog, properties).find([names] if isinstance(names, str) else list(names))
-    return [_text(one) for one in found]
+    given = [names] if isinstance(names, str) else list(names)
+    if spark is None or isinstance(catalog, Catalog):
+        return [_text(one) for one in _OneCatalog(catalog, properties).find(given)]
+    from sidecar.spark.catalog import in_session, open_spark_catalog
+
+    found: dict[str, None] = {}
+    for text in given:
+        name, pattern = in_session(spark, text) if catalog is None else (catalog, text)
+        prefix = "" if catalog is not None else f"{shown_name((name,))}."
+        tables = _OneCatalog(open_spark_catalog(spark, name, **properties), {}).find([pattern])
+        found |= dict.fromkeys(prefix + _text(one) for one in tables)
+    return list(found)
 
 
 FoundTable: TypeAlias = TableName | str

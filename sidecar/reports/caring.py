@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, get_args
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from sidecar.crypto.keys import EncryptionKeys
@@ -155,7 +156,7 @@ class CareReport(Result):
 def care(
     tables: str | Table | Iterable[str | Table],
     *,
-    catalog: str | None = None,
+    catalog: str | Catalog | None = None,
     only: Collection[CareStep] | None = None,
     older_than: timedelta = OLDER_THAN,
     max_behind: timedelta | None = None,
@@ -169,7 +170,7 @@ def care(
 ) -> CareReport:
     """Do a night's work on the sidecars of tables: repair, refresh, expire, gc, check, and a page.
 
-    ``tables``: open tables, names or globs of names. ``catalog``: that of names.
+    ``tables``: open tables, names or globs of names. ``catalog``: that of names, as for :func:`sidecar.open_table`.
     ``only``: these steps alone.
     ``older_than``: how old files must be for gc.
     ``max_behind``, ``min_coverage``: limits, as for :func:`sidecar.status`.
@@ -201,8 +202,7 @@ def care(
     )
     done = []
     for outcome in each_table(given, night.care_for, catalog):
-        errors = {} if outcome.error is None else {"open": outcome.error}
-        done.append(outcome.result or CaredTable(table=outcome.table, errors=errors))
+        done.append(outcome.result or _not_opened(outcome.table, outcome.error))
     page, page_error = None, None
     if report is not None and "report" in steps and not dry_run:
         try:
@@ -276,6 +276,13 @@ class _Night:
         lost = lost_files(table, [file.path for file in files])
         to_do = [*steps_for_lost(table, lost), *found.to_do]
         return CheckedTable(found.waiting, found.share_covered, missed, to_do, found.warnings)
+
+
+def _not_opened(table: str, error: SidecarError | None) -> CaredTable:
+    """Return the result of a table that was not opened. One that sidecar does not know is not mended by another try."""
+    if isinstance(error, UnsupportedFeatureError):
+        return CaredTable(table=table, left_alone=str(error))
+    return CaredTable(table=table, errors={} if error is None else {"open": error})
 
 
 def _why_left_alone(table: Table) -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sidecar.dependencies.supported import PYSPARK, unsupported
-from sidecar.errors import UsageError
+from sidecar.errors import UsageError, foreign_reason
 
 _INSTALL = "Type pip install 'lakehouse-sidecar[spark]', or choose"
 
@@ -79,3 +80,22 @@ def embedded_session(threads: int | None = None) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def configured_session(settings: Mapping[str, str]) -> Any:
+    """Return the active session, or start one by Spark's own configuration, over which ``settings`` go.
+
+    The configuration is ``spark-defaults.conf`` in ``SPARK_CONF_DIR`` or in ``SPARK_HOME/conf``. It says where Spark
+    runs, by default on this machine. Raises :class:`UsageError` if pyspark, pandas or Java is missing.
+    """
+    check_available()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("sidecar")
+    for key, value in {"spark.ui.enabled": "false", "spark.log.level": "ERROR", **settings}.items():
+        builder = builder.config(key, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        raise UsageError(f"Spark cannot start with this configuration: {foreign_reason(error)}") from error

@@ -12,7 +12,18 @@ import pytest
 import sidecar
 from sidecar.cli.app import Parsers
 
-SHARED = {"format", "json", "quiet", "verbose", "log_level", "catalog", "storage_option", "help"}
+SHARED = {
+    "format",
+    "json",
+    "quiet",
+    "verbose",
+    "log_level",
+    "catalog",
+    "storage_option",
+    "spark_catalog",
+    "conf",
+    "help",
+}
 """Options that all commands have, or all that take tables: where results go, and the name of the catalog."""
 ONLY_PYTHON = {
     "allow_equality_deletes": "for engines that apply these deletes when they read the files",

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar import errors
 from sidecar.cli.app import app
+from sidecar.iceberg import many_tables
 from sidecar.maintenance import costs
 from sidecar.reports import caring
 from tests.maintenance.cases import DAY, append_and_build, entries, make, metadata_folder, pass_days, rows, stored
@@ -197,6 +198,15 @@ def test_a_table_that_can_be_registered_nowhere_is_left_alone(lake: Any, monkeyp
     )
     assert one["check"]["waiting"]["files"] == 1
     assert run("care db.t --min-coverage 95%").exit_code == 1
+
+
+def test_a_table_that_is_not_known_is_left_alone(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise errors.UnsupportedFeatureError("pyiceberg refuses its metadata")
+
+    monkeypatch.setattr(many_tables, "load_table", refuse)
+    done = sidecar.care("db.t", catalog=lake.catalog)
+    assert (done.exit_code, done.tables[0].left_alone) == (4, "pyiceberg refuses its metadata")
 
 
 def test_a_night_merges_a_large_sidecar_too(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.statistics import StatisticsFile
+from typer.testing import CliRunner
 
 import sidecar
+from sidecar.cli.app import app
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import command_for
 from sidecar.spark.catalog import open_spark_catalog
@@ -209,3 +212,32 @@ def test_catalogs_that_are_none(spark: Any) -> None:
         open_spark_catalog(spark, "lak")
     with pytest.raises(UsageError, match="spark is not a session"):
         sidecar.open_table("lake.db.t", spark="lake")
+
+
+def test_commands_take_tables_of_spark(spark: Any) -> None:
+    """The session of the tests is active, so that the commands take it."""
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(app, [*words, "--spark-catalog", "lake"], prog_name="sidecar")
+
+    name = "lake.db.typed"
+    made(spark, name)
+    assert run("build", "db.typed", "--columns", "id", "--save", "--conf", "spark.app.name=x").exit_code == 0
+    append(spark, name, 100, 5)
+    cared = run("care", "db.typ*", "--json")
+    assert (cared.exit_code, json.loads(cared.stdout)["tables"][0]["refresh"]["action"]) == (0, "written")
+    planned = run("plan", "db.typed", "id = 104", "--json")
+    assert json.loads(planned.stdout)["files"]["kept"] == 1, planned.stdout
+    assert "104" in run("scan", "db.typed", "id = 104").stdout
+    assert sidecar.find_tables("lake.db.typ*", spark=spark) == ["lake.db.typed"]
+    for words, message in (
+        (["status", "lake.db.typed"], "has no namespace 'lake.db'. It has: db."),
+        (["status", "db.typed", "--catalog", "cat"], "two places for one table"),
+        (["status", "db.typed", "--conf", "spark.sql"], "--conf is KEY=VALUE; found spark.sql"),
+        (["inspect", "./no.parquet"], "--spark-catalog is for tables"),
+    ):
+        done = run(*words)
+        assert done.exit_code == 2, words
+        assert message in done.stderr
+    alone = CliRunner().invoke(app, ["status", "db.typed", "--conf", "a=b"])
+    assert "--conf has settings of Spark for --spark-catalog" in alone.stderr

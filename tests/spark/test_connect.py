@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sidecar
+from sidecar.spark.catalog import ConnectCatalog
 
 pytestmark = pytest.mark.jvm
 
@@ -26,10 +27,22 @@ options = json.loads(sys.argv[1])
 spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
 assert "connect" in type(spark).__module__
 table = sidecar.open_table("db.connect", "cat", **options)
+lent = sidecar.open_table("cat.db.connect", spark=spark)
+assert sidecar.find_tables("cat.db.connec*", spark=spark) == ["cat.db.connect"]
+refused = []
+for verb in (sidecar.build, sidecar.refresh, sidecar.repair, sidecar.expire):
+    try:
+        verb(lent)
+    except sidecar.errors.UnsupportedFeatureError as error:
+        refused.append(str(error))
 frame = spark.createDataFrame(sidecar.scan(table, "s = 'text 77' or k in (100, 101)"))
 answer = {
     "rows": sorted(tuple(row) for row in frame.collect()),
     "again": frame.where("k = 77").count(),
+    "lent": [sidecar.scan(lent, "k = 77").to_pylist(), len(sidecar.plan(lent, "k = 77").kept_files)],
+    "covered": sidecar.status(lent.refresh()).share_covered,
+    "refused": refused,
+    "alone": sidecar.care(lent).exit_code,
     "columns": spark.createDataFrame(sidecar.scan(table, "k = 78", ["s"])).columns,
 }
 spark.stop()
@@ -56,7 +69,7 @@ def test_rows_of_surviving_files(catalog: Any, server: str) -> None:
         numbers = range(part, 200, 4)
         table.append(pa.table({"k": numbers, "s": [f"text {n}" for n in numbers]}))
     table.delete("k = 100")
-    sidecar.build(table, ["k", "s"], engine="local", fpp=1e-4)
+    sidecar.build(table, ["k", "s"], engine="local", fpp=1e-4, save=True)
     options = {"type": "sql"} | {key: catalog.properties[key] for key in ("uri", "warehouse")}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -70,5 +83,9 @@ def test_rows_of_surviving_files(catalog: Any, server: str) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "rows": [[77, "text 77"], [101, "text 101"]],
         "again": 1,
+        "lent": [[{"k": 77, "s": "text 77"}], 1],
+        "covered": 1.0,
+        "refused": [ConnectCatalog.cannot_commit] * 4,
+        "alone": 4,
         "columns": ["s"],
     }

@@ -11,7 +11,7 @@ from sidecar.cli.care.refresh import outcome
 from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import Tables
-from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, encryption_keys
+from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, chosen_catalog, encryption_keys
 from sidecar.cli.output import announce_dry_run, error_text, escaped, facts, output
 from sidecar.results.choices import CareStep
 
@@ -66,7 +66,7 @@ def care(
     with out.without_warnings():
         done = care_for_tables(
             tables,
-            catalog=out.choices.catalog_or_variable,
+            catalog=chosen_catalog(),
             only=cast("list[CareStep] | None", only),  # care checks the names
             older_than=age,
             max_behind=longest,

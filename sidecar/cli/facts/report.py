@@ -8,6 +8,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import Tables
+from sidecar.cli.options import chosen_catalog
 from sidecar.cli.output import escaped, facts, output
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def report(
     out = output()
     from sidecar import report as write_report
 
-    page = write_report(tables, to, catalog=out.choices.catalog_or_variable, advice=advice)
+    page = write_report(tables, to, catalog=chosen_catalog(), advice=advice)
     for one in page.tables:
         out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
     out.result(page, draw, failed=any(one.error for one in page.tables))

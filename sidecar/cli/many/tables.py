@@ -11,7 +11,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import opened_table
+from sidecar.cli.options import chosen_catalog, opened_table
 from sidecar.cli.output import PlainResult, announce_dry_run, error_text, escaped, output, table
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.errors import UsageError
@@ -95,7 +95,7 @@ def run_tables(
 
     outcomes: list[TableOutcome[R]] = []
     exits: list[int] = []
-    for outcome in each_table(names, work_by_name, out.choices.catalog_or_variable):
+    for outcome in each_table(names, work_by_name, chosen_catalog()):
         outcomes.append(outcome)
         is_usage = isinstance(outcome.error, UsageError)
         exits.append(2 if is_usage else int(outcome.result is None or failed(outcome.result)))

@@ -54,6 +54,9 @@ class SharedChoices:
     catalog: str | None = None
     storage: tuple[str, ...] = ()
     """Settings of object stores, each as ``KEY=VALUE``."""
+    spark_catalog: str | None = None
+    conf: tuple[str, ...] = ()
+    """Settings of Spark, each as ``KEY=VALUE``."""
 
     @property
     def catalog_or_variable(self) -> str | None:
@@ -69,6 +72,8 @@ class SharedChoices:
             self.log_level or earlier.log_level,
             earlier.catalog if self.catalog is None else self.catalog,
             self.storage or earlier.storage,
+            self.spark_catalog,
+            self.conf,
         )
 
 
@@ -113,12 +118,28 @@ def _options(
             help="A setting for URLs of object stores, such as s3.endpoint=http://localhost:9000; may be repeated.",
         ),
     ] = None,
+    spark_catalog: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-catalog",
+            metavar="NAME",
+            help="Name of a catalog in Spark's configuration (spark-defaults.conf, --conf), which opens the tables.",
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="With --spark-catalog: a setting of Spark; may be repeated."),
+    ] = None,
 ) -> SharedChoices:
     """What the options say together."""
     if as_json and form not in (None, OutputFormat.json):
         raise UsageError("--json is --format json", found=f"--format {form.value}")
     chosen = OutputFormat.json if as_json else form
-    return SharedChoices(chosen, quiet, verbose, log_level, catalog, tuple(storage or ()))
+    if conf and spark_catalog is None:
+        raise UsageError("--conf has settings of Spark for --spark-catalog, which is not given")
+    return SharedChoices(
+        chosen, quiet, verbose, log_level, catalog, tuple(storage or ()), spark_catalog, tuple(conf or ())
+    )
 
 
 def from_variable(variable: str, values: type[_Choice]) -> _Choice | None:
@@ -157,7 +178,8 @@ def with_shared_options(
 ) -> Callable[..., Any]:
     """``command`` with the options that every command has, and ``--catalog`` if it takes files or tables.
 
-    ``catalog`` says so of a command whose arguments do not. Commands that take files have ``--storage-option`` too.
+    ``catalog`` says so of a command whose arguments do not. Commands that take files have ``--storage-option`` too, and
+    those that take tables ``--spark-catalog``.
 
     Before the command runs, ``start`` gets the context, what was chosen, and the files or tables that the arguments
     name.
@@ -166,8 +188,10 @@ def with_shared_options(
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     metavars = {parameter.name: argument_metavar(parameter.annotation) for parameter in own}
     takes_files = any(word in metavar for metavar in metavars.values() for word in _FILES)
-    takes = catalog or takes_files or any("TABLE" in metavar for metavar in metavars.values())
-    left_out = {name for name, is_taken in (("catalog", takes), ("storage", takes_files)) if not is_taken}
+    takes_tables = any("TABLE" in metavar for metavar in metavars.values())
+    takes = catalog or takes_files or takes_tables
+    taken = {"catalog": takes, "storage": takes_files, "spark_catalog": takes_tables, "conf": takes_tables}
+    left_out = {name for name, is_taken in taken.items() if not is_taken}
     shared = [parameter for parameter in _PARAMETERS if parameter.name not in left_out]
 
     @wraps(command)

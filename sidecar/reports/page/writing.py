@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from sidecar.errors import UsageError
@@ -71,7 +72,7 @@ def report(
     tables: str | Table | Iterable[str | Table],
     output: AnyPath,
     *,
-    catalog: str | None = None,
+    catalog: str | Catalog | None = None,
     advice: bool = True,
 ) -> PageReport:
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
