@@ -10,6 +10,7 @@ RUNS = {
     "storage": "every request of every command fails, in every way in which storage fails",
     "commits": "processes commit to one table at once, on a REST catalog and on PostgreSQL",
     "nights": "care alone keeps twelve tables for ten nights, with a writer between",
+    "catalogs": "tables of Spark's catalogs, changed by Spark and sidecar at once",
     "life": "random lives of tables beside a list of their rows",
     "fuzz": "all decoders of scripts/fuzz",
     "mutants": "bugs of one line are planted, and tests should notice them",

@@ -95,7 +95,7 @@ def test_a_name_is_read_from_its_text() -> None:
 @pytest.fixture
 def _no_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command line without ``--catalog``."""
-    chosen = SimpleNamespace(choices=SimpleNamespace(catalog=None))
+    chosen = SimpleNamespace(choices=SimpleNamespace(catalog=None, spark_catalog=None))
     monkeypatch.setattr("sidecar.cli.options.output", lambda: chosen)
 
 
