@@ -4,7 +4,8 @@
     sidecar.build(table, ["l_partkey", "l_comment"])     # index, and register the sidecar
     rows = sidecar.scan(table, "l_partkey = 42")         # an Arrow table
 
-    open_table(name), find_tables(names)    open a table; name those of a glob
+    open_table(name, spark=...)             open a table, of pyiceberg's catalogs or of a Spark session
+    find_tables(names)                      name the tables of a glob
     build(table, columns)                   index columns, and register the sidecar
     refresh(table)                          index what is new, drop what is gone
     care(tables)                            a night's work: the steps below, refresh, limits, a page

@@ -75,7 +75,8 @@ TABLE is namespace.table; where several are taken also a glob: db.* are the tabl
 the namespaces in it. PATH is a Parquet, ORC or Puffin file, local or by URL; where several are taken also a folder or a
 glob such as 'data/**/*.parquet'. An argument is a path if it has a slash or '://', if a file or folder of that name
 exists, or, without --catalog, if it ends with .parquet, .orc, .puffin or .stats. Catalogs are those of pyiceberg's
-configuration: ~/.pyiceberg.yaml, or variables such as PYICEBERG_CATALOG__DEMO__URI.
+configuration: ~/.pyiceberg.yaml, or variables such as PYICEBERG_CATALOG__DEMO__URI; with --spark-catalog they are those
+of Spark's configuration.
 
 A predicate is written like SQL: "a = 1 and (b in ('x', 'y') or c is null)". A literal that does not fit its column is
 refused, never rounded.
