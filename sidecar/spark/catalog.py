@@ -39,6 +39,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.partial_loading import PartlyLoaded, load_file_partly, loadable_statistics, parse_metadata
 from sidecar.iceberg.table_names import TableName, parts_of, shown_name
 from sidecar.spark.jvm import ICEBERG, iceberg_class, is_remote, java_errors, java_texts
+from sidecar.spark.local_versions import commit_by_link
 from sidecar.storage.locations import local_path
 
 if TYPE_CHECKING:
@@ -211,7 +212,8 @@ class SparkCatalog(EngineCatalog):
             raise BadRequestError(str(error)) from error  # nothing has been sent
         if updated.changes().size():
             with java_errors():
-                operations.commit(base, updated)
+                if not commit_by_link(self._spark, java, base, updated):
+                    operations.commit(base, updated)
         with java_errors():
             done = self._partly(identifier, java, operations.refresh())
         return CommitTableResponse.model_validate(
