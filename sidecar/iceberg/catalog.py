@@ -273,9 +273,9 @@ def _missing(catalog: Catalog, name: TableName, error: Exception) -> UsageError:
 def _near_namespaces(catalog: Catalog, namespace: TableName) -> str | None:
     """Return a hint with the namespaces beside one that is missing; it may begin with the catalog's own name."""
     with suppress(Exception):  # not every catalog can list namespaces
+        if namespace[0] == catalog.name and namespace[1:] and catalog.namespace_exists(namespace[1:]):
+            return f"Leave the name of the catalog out: {shown_name(namespace[1:])}."
         known = [tuple(one) for one in catalog.list_namespaces(namespace[:-1])]
-        if namespace[0] == catalog.name and namespace[1:] in map(tuple, catalog.list_namespaces(namespace[1:-1])):
-            known = [namespace[1:]]
         shown = ", ".join(map(shown_name, known[:MOST_SHOWN])) + (", ..." if len(known) > MOST_SHOWN else "")
         return f"It has: {shown}." if known else None
     return None

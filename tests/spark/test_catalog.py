@@ -231,7 +231,7 @@ def test_commands_take_tables_of_spark(spark: Any) -> None:
     assert "104" in run("scan", "db.typed", "id = 104").stdout
     assert sidecar.find_tables("lake.db.typ*", spark=spark) == ["lake.db.typed"]
     for words, message in (
-        (["status", "lake.db.typed"], "has no namespace 'lake.db'. It has: db."),
+        (["status", "lake.db.typed"], "has no namespace 'lake.db'. Leave the name of the catalog out: db."),
         (["status", "db.typed", "--catalog", "cat"], "two places for one table"),
         (["status", "db.typed", "--conf", "spark.sql"], "--conf is KEY=VALUE; found spark.sql"),
         (["inspect", "./no.parquet"], "--spark-catalog is for tables"),
