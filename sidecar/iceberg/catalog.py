@@ -108,6 +108,8 @@ def load_table(opened: Catalog, name: TableName) -> Table:
         return load_identified(opened, name)
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise _missing(opened, name, error) from error
+    except SidecarError:
+        raise
     except Exception as error:
         raise foreign_error(f"cannot load the table '{shown_name(name)}'", error, opened.properties) from error
 
@@ -180,6 +182,8 @@ def reload_table(table: Table) -> Table:
             f"'{name}' was opened from a metadata file and cannot be changed",
             hint="Open the table through its catalog.",
         ) from error
+    except SidecarError:
+        raise
     except Exception as error:
         raise foreign_error(f"cannot load the table '{name}'", error, table.catalog.properties) from error
 

@@ -148,6 +148,8 @@ class _OneCatalog:
         catalog = self.opened()
         try:
             found = sorted(set(_tables(catalog, (), parts_of(pattern))))
+        except SidecarError:
+            raise
         except Exception as error:
             raise foreign_error("cannot list tables", error, catalog.properties) from error
         if not found:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.catalog import command_for
+from sidecar.iceberg.catalog import command_for, reload_table
+from sidecar.spark import jvm, local_versions
 from sidecar.spark.catalog import open_spark_catalog
 from sidecar.spark.jvm_files import BY_FILE, JvmFileIO
+from sidecar.storage.locations import local_path
 
 pytestmark = pytest.mark.jvm
 
@@ -39,7 +43,7 @@ def lakes(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     add_catalog(spark, "far", **far, **{"hadoop.fs.viewfs.mounttable.far.link./wh": f"file:{folder}/far"})
     yield lake
     for setting in [row.key for row in spark.sql("SET").collect() if row.key.startswith("spark.sql.catalog.")]:
-        if setting.split(".")[3] in ("lake", "far"):
+        if setting.split(".")[3] in ("lake", "far", "bare"):
             spark.conf.unset(setting)
 
 
@@ -149,6 +153,35 @@ def test_a_table_that_was_dropped_and_made_anew_keeps_its_rows(spark: Any, lakes
     assert len(scanned(new)) == len(rows_of(other, name)) == 9
 
 
+def test_a_commit_takes_no_other_version_away(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iceberg looks for the next version and then renames, which on a local disk replaces one that came between."""
+    table = made(spark, "lake.db.linked")
+    place = local_path(table.location())
+    version, hint = Path(f"{place}/metadata/v3.metadata.json"), Path(f"{place}/metadata/version-hint.text")
+    before, link = {path.name for path in version.parent.iterdir()}, os.link
+
+    def later(source: str, target: str) -> None:
+        version.write_text("of another process")
+        link(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", later)
+        with pytest.raises(CommitFailedException, match="newer version"):
+            table.transaction().set_properties({"a": "b"}).commit_transaction()
+    assert version.read_text() == "of another process"
+    assert {path.name for path in version.parent.iterdir()} == before | {version.name}
+    version.unlink()
+    change = table.transaction().set_properties({"a": "b"})
+    with monkeypatch.context() as patch:
+        patch.setattr(local_versions, "_hinted", lambda hint: 7)  # the third version was deleted after newer commits
+        with pytest.raises(CommitFailedException, match="newer version"):
+            change.commit_transaction()
+    assert not version.exists()
+    change.commit_transaction()
+    assert (version.exists(), hint.read_text()) == (True, "3")
+    assert sidecar.open_table("lake.db.linked", spark=spark).properties["a"] == "b"
+
+
 def test_files_of_the_jvm_are_files(spark: Any) -> None:
     table = made(spark, "far.db.bytes")
     io, place = table.io, f"{table.location()}/metadata/part"
@@ -205,6 +238,21 @@ def test_names_that_are_nothing(spark: Any, name: str, message: str) -> None:
     spark.sql("create table if not exists lake.db.named (id bigint) using iceberg")
     with pytest.raises(UsageError, match=message):
         sidecar.open_table(name, spark=spark)
+
+
+def test_tables_that_are_not_where_their_paths_say(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path without a scheme would be taken for one of this machine, and read and written there."""
+    settings = {"type": "hadoop", "warehouse": "/wh", "hadoop.fs.defaultFS": "viewfs://bare/"}
+    add_catalog(spark, "bare", **settings, **{"hadoop.fs.viewfs.mounttable.bare.link./wh": f"file:{tmp_path}"})
+    spark.sql("create table bare.db.t (id bigint) using iceberg")
+    with pytest.raises(UnsupportedFeatureError, match="have no scheme, and Spark looks for them on viewfs:"):
+        sidecar.open_table("bare.db.t", spark=spark)
+    spark.sql("drop table bare.db.t")
+    table = made(spark, "lake.db.stopped")
+    stopped = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: True))
+    monkeypatch.setattr(jvm, "java_context_of", lambda session: stopped)
+    with pytest.raises(UsageError, match="the Spark session was stopped"):
+        reload_table(table)
 
 
 def test_catalogs_that_are_none(spark: Any) -> None:
