@@ -171,13 +171,12 @@ def test_a_commit_takes_no_other_version_away(spark: Any, monkeypatch: pytest.Mo
     assert version.read_text() == "of another process"
     assert {path.name for path in version.parent.iterdir()} == before | {version.name}
     version.unlink()
-    change = table.transaction().set_properties({"a": "b"})
     with monkeypatch.context() as patch:
         patch.setattr(local_versions, "_hinted", lambda hint: 7)  # the third version was deleted after newer commits
         with pytest.raises(CommitFailedException, match="newer version"):
-            change.commit_transaction()
+            table.transaction().set_properties({"a": "b"}).commit_transaction()
     assert not version.exists()
-    change.commit_transaction()
+    table.transaction().set_properties({"a": "b"}).commit_transaction()
     assert (version.exists(), hint.read_text()) == (True, "3")
     assert sidecar.open_table("lake.db.linked", spark=spark).properties["a"] == "b"
 
@@ -282,7 +281,7 @@ def test_commands_take_tables_of_spark(spark: Any) -> None:
         (["status", "lake.db.typed"], "has no namespace 'lake.db'. Leave the name of the catalog out: db."),
         (["status", "db.typed", "--catalog", "cat"], "two places for one table"),
         (["status", "db.typed", "--conf", "spark.sql"], "--conf is KEY=VALUE; found spark.sql"),
-        (["inspect", "./no.parquet"], "--spark-catalog is for tables"),
+        (["verify", "./no.parquet"], "--spark-catalog is for tables"),
     ):
         done = run(*words)
         assert done.exit_code == 2, words
