@@ -127,7 +127,7 @@ def test_mypy_refuses_wrong_options_in_a_line(pages: Path, settings: Path) -> No
 def test_pyright_accepts_the_examples(pages: Path) -> None:
     settings = {
         "include": ["."],
-        "exclude": ["stubs"],
+        "exclude": ["stubs", "wrong.py"],
         "stubPath": "stubs",
         "extraPaths": [str(ROOT)],
         "typeCheckingMode": "standard",
