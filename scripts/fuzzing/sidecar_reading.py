@@ -162,9 +162,9 @@ def _questions(segment: Segment) -> Iterator[Callable[[], object]]:
     for blob in segment.sketch_blobs.values():
         yield lambda blob=blob: blob.load()
         yield lambda blob=blob: list(blob.verify())
-    for field_id, groups in segment.fields.items():
-        for group in groups[:3]:
-            yield lambda i=field_id, g=group: list(extract_filters(segment, i, g, g.ordinals()[:UNITS].tolist()))
+    for bundle in (bundle for field_id in segment.fields for bundle in segment.bundles_of(field_id)):
+        for group in bundle.toc.groups[:3]:
+            yield lambda b=bundle, g=group: list(extract_filters(b, g, g.ordinals()[:UNITS].tolist()))
 
 
 def _merged(sidecar: SidecarFile, segment: Segment) -> None:

@@ -132,7 +132,7 @@ def _kinds(
 ) -> dict[str, StoredIndexInfo]:
     kinds: dict[str, StoredIndexInfo] = {}
     for blob_type, form in BLOB_FORMS.items():
-        found = [(s, blob) for s in segments if (blob := s.opened[blob_type].get(field_id)) is not None]
+        found = [blob for segment in segments if (blob := segment.opened[blob_type].get(field_id)) is not None]
         if found:
             kinds[form.shown_as] = _describe(found, fill)
     if sketch is not None:
@@ -140,25 +140,23 @@ def _kinds(
     return kinds
 
 
-def _describe(found: Sequence[tuple[Segment, OpenedBlob]], fill: bool) -> StoredIndexInfo:
-    counts = [blob.members for _, blob in found]
+def _describe(found: Sequence[OpenedBlob], fill: bool) -> StoredIndexInfo:
+    counts = [blob.members for blob in found]
     common = StoredIndexInfo(
         units=None if None in counts else sum(filter(None, counts)),
-        bytes=sum(blob.stored_bytes for _, blob in found),
-        encrypted=any(blob.toc.lock is not None for _, blob in found),
+        bytes=sum(blob.stored_bytes for blob in found),
+        encrypted=any(blob.toc.lock is not None for blob in found),
     )
-    filters = [(segment, blob) for segment, blob in found if isinstance(blob, FilterBundle)]
+    filters = [blob for blob in found if isinstance(blob, FilterBundle)]
     return _describe_filters(common, filters, fill) if filters else common
 
 
-def _describe_filters(
-    common: StoredIndexInfo, found: Sequence[tuple[Segment, FilterBundle]], fill: bool
-) -> StoredFiltersInfo:
-    groups = [group for _, bundle in found for group in bundle.toc.groups]
-    rates = [bundle.toc.fpp for _, bundle in found if bundle.toc.fpp is not None]
+def _describe_filters(common: StoredIndexInfo, found: Sequence[FilterBundle], fill: bool) -> StoredFiltersInfo:
+    groups = [group for bundle in found for group in bundle.toc.groups]
+    rates = [bundle.toc.fpp for bundle in found if bundle.toc.fpp is not None]
     return StoredFiltersInfo(
         **vars(common),
-        sealed=_why_sealed([bundle for _, bundle in found]),
+        sealed=_why_sealed(found),
         encodings=list(dict.fromkeys(group.encoding for group in groups)),
         declared_fpp=list(dict.fromkeys(rates)),
         lookup_bytes=sum(group.lookup_bytes for group in groups),

@@ -22,12 +22,11 @@ from sidecar.bundle.filters.pages import (
     walk_pages,
 )
 from sidecar.bundle.filters.slicing import unslice_pages
-from sidecar.bundle.sidecar_file import Segment
-from sidecar.errors import DamagedFileError, UsageError
+from sidecar.errors import DamagedFileError
 
 
 def extract_filters(
-    segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int] | None = None
+    bundle: FilterBundle, group: StoredGroup, units: Sequence[int] | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (unit ordinal, bitset) of ``units`` (default: all of the group), in rising order of units.
 
@@ -35,13 +34,12 @@ def extract_filters(
     Raises :class:`DamagedFileError` for a wrong checksum and :class:`UsageError` if the key of an encrypted bundle is
     missing, both before the first filter.
     """
-    bundle = _bundle(segment, field_id, group)
     ordinals = group.ordinals()
     chosen = np.arange(len(ordinals)) if units is None else np.flatnonzero(np.isin(ordinals, list(units)))
     own_blocks = read_own_blocks(group, bundle.place, bundle.read_ranges)
     tails = read_tails(group, bundle.place, bundle.read_ranges)
     filters = [np.empty((own_blocks[position], 8), np.uint32) for position in chosen]
-    for first, blocks in extract_blocks(segment, field_id, group):
+    for first, blocks in extract_blocks(bundle, group):
         for position, target in zip(chosen, filters, strict=True):
             take_own_blocks(blocks[position], first, group.layout.blocks // len(target), target)
     for position, bitset in zip(chosen, filters, strict=True):
@@ -49,16 +47,15 @@ def extract_filters(
 
 
 def extract_blocks(
-    segment: Segment, field_id: int, group: StoredGroup, piece_bytes: int = PIECE_BYTES
+    bundle: FilterBundle, group: StoredGroup, piece_bytes: int = PIECE_BYTES
 ) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
     """Yield (first block, blocks uint32[N, r, 8]) of all members of a group in block order. Memory is bounded."""
-    bundle = _bundle(segment, field_id, group)
     whole = bare_group(group)
     for stored in walk_pages(group, bundle.read_ranges, piece_bytes):
         pages, bad = open_pages(group, bundle.place, stored)
         for name in bad:
             raise DamagedFileError(
-                f"the filters are damaged in group {group.ordinal}, {name}", column=f"field {field_id}"
+                f"the filters are damaged in group {group.ordinal}, {name}", column=f"field {bundle.toc.field_id}"
             )
         yield pages.first_block, unslice_pages(whole, pages.first_block, pages.blocks, pages.data)
 
@@ -69,10 +66,3 @@ def take_own_blocks(blocks: npt.NDArray[np.uint32], first: int, factor: int, tar
     kept = blocks[start::factor]
     at = (first + start) // factor
     target[at : at + len(kept)] = kept
-
-
-def _bundle(segment: Segment, field_id: int, group: StoredGroup) -> FilterBundle:
-    for bundle in segment.bundles_of(field_id):
-        if isinstance(group.rule, bundle.toc.rule_type):
-            return bundle
-    raise UsageError(f"the segment has no filters of this kind for field {field_id}", found=group.rule.name)

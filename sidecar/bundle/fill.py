@@ -12,7 +12,6 @@ from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS
 from sidecar.bundle.filters.rules import OrcRule
-from sidecar.bundle.segment import Segment
 from sidecar.errors import SidecarError
 from sidecar.results.base import Result
 
@@ -50,7 +49,7 @@ class FilterFillInfo(Result):
     """Why groups of filters are missing."""
 
 
-def read_fill(held: Iterable[tuple[Segment, FilterBundle]]) -> FilterFillInfo:
+def read_fill(bundles: Iterable[FilterBundle]) -> FilterFillInfo:
     """Read all filters of (segment, bundle) and count their bits. Memory is bounded; a damaged group fails alone.
 
     A bundle whose groups overlap is left out, so that no more bytes are read than the file has.
@@ -58,13 +57,13 @@ def read_fill(held: Iterable[tuple[Segment, FilterBundle]]) -> FilterFillInfo:
     fills, rates = [np.empty(0)], [np.empty(0)]
     reasons: dict[str, None] = {}
     bytes_read = 0
-    for segment, bundle in held:
+    for bundle in bundles:
         if sum(group.layout.length for group in bundle.toc.groups) > bundle.toc.toc_offset:
             reasons["the groups of the bundle overlap"] = None
             continue
         for group in bundle.toc.groups:
             try:
-                counted = count_bits(segment, bundle, group)
+                counted = count_bits(bundle, group)
             except SidecarError as error:
                 reasons[error.what] = None
                 continue
@@ -87,9 +86,7 @@ def _fill_of(
     )
 
 
-def count_bits(
-    segment: Segment, bundle: FilterBundle, group: StoredGroup
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def count_bits(bundle: FilterBundle, group: StoredGroup) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return float64[N], twice: the share of set bits of each filter, and the rate that its bits give.
 
     Filters that were widened have each block several times, which changes neither number.
@@ -100,7 +97,7 @@ def count_bits(
 
     members, blocks_total = group.layout.members, group.layout.blocks
     set_bits, passing = np.zeros(members, np.int64), np.zeros(members)
-    for _, blocks in extract_blocks(segment, bundle.toc.field_id, group):
+    for _, blocks in extract_blocks(bundle, group):
         counts = np.bitwise_count(blocks)
         set_bits += counts.sum(axis=(1, 2), dtype=np.int64)
         passing += np.prod(counts.astype(np.float64), axis=2).sum(axis=1) / 2.0**40

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -144,8 +144,12 @@ class Coverage:
     @property
     def indexed(self) -> npt.NDArray[np.bool_]:
         """bool[units]: which units have an entry."""
-        is_indexed = np.array([state.state == UnitState.INDEXED for state in self.states], np.bool_)
-        return is_indexed[self.codes] if len(is_indexed) else np.zeros(len(self.codes), np.bool_)
+        return self.units_in({UnitState.INDEXED})
+
+    def units_in(self, states: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Return bool[units]: which units are in one of these states."""
+        chosen = np.array([state.state in states for state in self.states], np.bool_)
+        return chosen[self.codes] if len(chosen) else np.zeros(len(self.codes), np.bool_)
 
     def files_with_entries(self, first_units: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return bool[files]: which files have a unit with an entry.

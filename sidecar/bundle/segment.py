@@ -93,9 +93,13 @@ class Doubts:
 class Segment:
     """The files and units that one build added, and the indexes of some fields. Nothing here raises unless strict."""
 
-    def __init__(self, units: UnitsReader, entry: TocEntry, doubts: Doubts) -> None:
+    def __init__(
+        self, units: UnitsReader, entry: TocEntry, doubts: Doubts, first_file: int = 0, first_unit: int = 0
+    ) -> None:
         self.entry = entry
         self.units = units
+        self.first_file, self.first_unit = first_file, first_unit
+        """The running numbers of its first file and unit in the sidecar."""
         self.opened: dict[str, dict[int, OpenedBlob]] = {blob_type: {} for blob_type in BLOB_FORMS}
         """The blobs of fields by type and field id."""
         self.entries: list[TocEntry] = [entry]
@@ -163,6 +167,10 @@ class Segment:
         """Number of units of all listed files."""
         return self.units.toc.num_units
 
+    def own_units(self, flags: Units) -> Units:
+        """Return the flags of the segment's units, as a view. ``flags`` is bool[units of the sidecar]."""
+        return flags[self.first_unit :][: self.num_units]
+
     @property
     def fields(self) -> dict[int, tuple[StoredGroup, ...]]:
         """The groups of each field with filters, by field id: split-block filters first, then ORC filters."""
@@ -177,6 +185,10 @@ class Segment:
         """The blobs of all fields that may be encrypted: all but sketches."""
         opened = (blob for blobs in self.opened.values() for blob in blobs.values())
         return [blob for blob in opened if isinstance(blob, FieldBlob)]
+
+    def offset_of(self, blob_type: str, field_id: int) -> int:
+        """Return where the blob of a field begins in the file."""
+        return next(e.offset for e in self.entries if (e.blob_type, e.fields) == (blob_type, (field_id,)))
 
     def bundles_of(self, field_id: int) -> list[FilterBundle]:
         """Return the bundles of a field that exist: split-block filters first, then ORC filters."""
@@ -237,18 +249,16 @@ class Segment:
         """
         return None if self._index is None else self._index.find_named(path, file_size, record_count)
 
-    def same_files(self, other: Segment, ordinals: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return int64[n]: the ordinals in this segment of another segment's files; -1 for files not listed here."""
-        fingerprints = self._certain(other.units.fingerprints)
-        if fingerprints is None:
-            return np.full(len(ordinals), -1, np.int64)
-        return self.ordinals_of(fingerprints[ordinals])
+    @property
+    def fingerprints(self) -> Fingerprints | None:
+        """The fingerprints of all files; ``None`` if they cannot be read."""
+        return self._certain(self.units.fingerprints)
 
     @cached_property
     def _index(self) -> FingerprintIndex | None:
         if self._first_units is None:
             return None  # without the units of each file, nothing is known about any file
-        fingerprints = self._certain(self.units.fingerprints)
+        fingerprints = self.fingerprints
         return None if fingerprints is None else FingerprintIndex(fingerprints)
 
     @cached_property
@@ -330,10 +340,15 @@ class Segment:
         return _TOC_COPIES * tocs + _FILE_BYTES * self.num_files + _UNIT_BYTES * coverages * self.num_units
 
     def ordinals_of(self, fingerprints: Fingerprints) -> npt.NDArray[np.int64]:
-        """Return int64[n]: the ordinals of live files of the table by their fingerprints; -1 for files not listed."""
-        if self._index is None:
-            return np.full(len(fingerprints), -1, np.int64)
-        return self._index.find_all(fingerprints)
+        """Return int64[n]: the ordinals of live files of the table by their fingerprints; -1 for files not listed.
+
+        Reads nothing if all files were added after the segment's snapshot.
+        """
+        found, newest = np.full(len(fingerprints), -1, np.int64), self.header.sequence_number
+        old = (newest <= 0) | (fingerprints["sequence"] <= newest)
+        if old.any() and self._index is not None:
+            found[old] = self._index.find_all(fingerprints[old])
+        return found
 
     def _read_files(self, wanted: Sequence[int]) -> dict[int, FileEntry]:
         files: list[FileEntry] | None = self._certain(partial(self.units.files, wanted))

@@ -30,6 +30,7 @@ from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.indexes.index_blob import read_together
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, StoredPageIndex
 from sidecar.bundle.kinds.blob_forms import BLOB_FORMS, Opening
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.segment import ColumnNames, Doubts, Segment
 from sidecar.bundle.toc import (
     TOC_PROPERTY,
@@ -55,13 +56,13 @@ MAGICS = {UNITS: UNITS_MAGIC} | {form.blob_type: form.magic for form in BLOB_FOR
 """The magic of each blob type of a segment."""
 
 
-class SidecarFile:
+class SidecarFile(NumberedFiles):
     """An open sidecar. Use :meth:`open` to make one."""
 
     def __init__(self, source: CountingSource, puffin: PuffinReader, doubts: Doubts) -> None:
+        super().__init__([])
         self.source = source
         self.puffin = puffin
-        self.segments: list[Segment] = []
         self.doubts = doubts
         self.on_close: Callable[[SidecarFile], None] | None = None
         """Gets the file, without its source, when it is closed the next time; ``None``: nobody keeps it."""
@@ -118,18 +119,22 @@ class SidecarFile:
         """The number of bytes read so far, including the tail."""
         return self.source.bytes_read
 
-    def page_indexes(
-        self, segment: Segment, wanted: Mapping[int, Iterable[int]]
-    ) -> dict[int, dict[int, StoredPageIndex]]:
-        """Return :meth:`Segment.page_indexes` of several fields by field id, with a few reads for all of them."""
-        places = {
-            entry.fields[0]: entry.offset for entry in segment.entries if entry.blob_type == PAGE_INDEXES.blob_type
-        }
-        fields = [field_id for field_id in wanted if field_id in segment.page_index_blobs]
+    def page_indexes_of(self, wanted: Mapping[int, Iterable[int]]) -> dict[int, dict[int, StoredPageIndex]]:
+        """Return the page indexes of some units of each field, by field id and unit, with a few reads for all."""
+        asked = [
+            (segment, field_id, units.tolist())
+            for field_id, numbers in wanted.items()
+            for segment, _, units in self.of_units(numbers)
+            if field_id in segment.page_index_blobs
+        ]
         read = read_together(
-            [(places[i], segment.page_index_blobs[i], wanted[i]) for i in fields], self.puffin.read_places
+            [(segment.offset_of(PAGE_INDEXES.blob_type, i), segment.page_index_blobs[i], u) for segment, i, u in asked],
+            self.puffin.read_places,
         )
-        return dict(zip(fields, read, strict=True))
+        found: dict[int, dict[int, StoredPageIndex]] = {}
+        for (segment, field_id, _), stored in zip(asked, read, strict=True):
+            found.setdefault(field_id, {}).update({segment.first_unit + unit: one for unit, one in stored.items()})
+        return found
 
     def reopen(self, source: Source) -> None:
         """Continue after :meth:`close` with another source of the same file. Its reads are counted from 0."""
@@ -304,7 +309,7 @@ class SidecarFile:
         if toc.header.segment_id in by_id:
             raise DamagedFileError("a segment occurs twice in the file", offset=blob.offset)
         reader = UnitsReader(toc, partial(self.puffin.read_ranges, blob))
-        segment = Segment(reader, entry, self.doubts)
+        segment = Segment(reader, entry, self.doubts, self.num_files, self.num_units)
         by_id[toc.header.segment_id] = segment
         self.segments.append(segment)
 

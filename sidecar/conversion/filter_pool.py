@@ -18,14 +18,15 @@ from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.pages import read_own_blocks, read_tails
 from sidecar.bundle.filters.rules import AnyFilter
-from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.collection import KeptFilter
+from sidecar.conversion.matching.match import Match
 from sidecar.conversion.spool import Spool
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.arrays import Blocks
 
-GroupKey = tuple[str, int, str, int]
-"""Segment id, field number, kind of filters, group ordinal."""
+GroupKey = tuple[int, int]
+"""Identity of the bundle in memory, group ordinal."""
 
 IN_MEMORY = 128 << 20
 """Bytes of filters that are kept in memory; the rest goes to a temporary file."""
@@ -41,19 +42,19 @@ class PooledFilters:
     column: int
     path: str
     bundle: FilterBundle
-    segment: Segment
+    match: Match
     group: StoredGroup
     units: dict[int, int]
 
     @property
     def key(self) -> GroupKey:
         """The key of the group in a pool."""
-        return group_key(self.segment, self.bundle, self.group)
+        return group_key(self.bundle, self.group)
 
 
-def group_key(segment: Segment, bundle: FilterBundle, group: StoredGroup) -> GroupKey:
-    """Return a key that identifies the group among the groups of all segments."""
-    return segment.id, bundle.toc.field_id, group.rule.name, group.ordinal
+def group_key(bundle: FilterBundle, group: StoredGroup) -> GroupKey:
+    """Return a key that identifies the group among the groups of an open sidecar."""
+    return id(bundle), group.ordinal
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,13 @@ class FilterPool:
             groups.setdefault(part.key, part)
             units[part.key].update(part.units.values())
         for key, part in groups.items():
-            self._try_group(part.segment, part.bundle, part.group, sorted(units[key]))
+            self._try_group(part.bundle, part.group, sorted(units[key]))
 
-    def load_all(self, segments: Iterable[Segment]) -> None:
-        """Read all groups of ``segments`` and keep all filters. A damaged group fails alone."""
-        for segment in segments:
-            for field_id in sorted(segment.fields):
-                for bundle in segment.bundles_of(field_id):
-                    for group in bundle.toc.groups:
-                        self._try_group(segment, bundle, group, group.ordinals().tolist())
+    def load_all(self, sidecar: SidecarFile) -> None:
+        """Read all groups of a sidecar and keep all filters. A damaged group fails alone."""
+        for field_id in sorted(sidecar.filtered_fields):
+            for bundle, group, _ in sidecar.groups_of(field_id):
+                self._try_group(bundle, group, group.ordinals().tolist())
 
     def failure(self, part: PooledFilters) -> SidecarError | None:
         """Return the error of reading the part's group; ``None`` if there was none."""
@@ -112,13 +111,13 @@ class FilterPool:
         self._kept.clear()
         self._spool.close()
 
-    def _try_group(self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
+    def _try_group(self, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
         try:
-            self.load_group(segment, bundle, group, units)
+            self.load_group(bundle, group, units)
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            self._failures[group_key(segment, bundle, group)] = error
+            self._failures[group_key(bundle, group)] = error
 
-    def load_group(self, segment: Segment, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
+    def load_group(self, bundle: FilterBundle, group: StoredGroup, units: Sequence[int]) -> None:
         """Read one group and keep the filters of ``units`` (unit ordinals of members, in rising order).
 
         Raises :class:`~sidecar.errors.DamagedFileError` for a wrong checksum.
@@ -128,10 +127,10 @@ class FilterPool:
         tails = read_tails(group, bundle.place, bundle.read_ranges)
         targets = self._make_room(group, sizes, [tails[position] for position in positions])
         # In the bundle a small member is widened: each of its blocks is repeated. Take one copy of each.
-        for first, blocks_of_all in extract_blocks(segment, bundle.toc.field_id, group):
+        for first, blocks_of_all in extract_blocks(bundle, group):
             for position, (target, _) in zip(positions, targets, strict=True):
                 take_own_blocks(blocks_of_all[position], first, group.layout.blocks // len(target), target)
-        key = group_key(segment, bundle, group)
+        key = group_key(bundle, group)
         for unit, (_, kept) in zip(units, targets, strict=True):
             self._kept[key, unit] = kept
 

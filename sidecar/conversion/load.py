@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
-from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, PAGE_INDEX
 from sidecar.bundle.model import UNLISTED, FileEntry, StoredColumn, UnitState
+from sidecar.bundle.numbered_files import NOT_RECORDED
 from sidecar.bundle.segment import named_columns
-from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.collection import BY_NAME, Collection, Key
-from sidecar.conversion.matching.match import is_plain
 from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.puffin.types import PAGE_INDEX as PAGE_INDEX_BLOB
+from sidecar.puffin.types import ROW_INDEX as ROW_INDEX_BLOB
 
-S = TypeVar("S", StoredPageIndex, StoredRowIndex)
-
-_PAGE_INDEXES_AT_ONCE = 4096
+_INDEXES_AT_ONCE = 4096
 
 
 _KnownAs = tuple[DataFileIdentity, bytes]
@@ -58,22 +57,20 @@ class Loader:
         self._names, self._named = NamedColumns.of(sidecar.segments), named_columns(sidecar.segments)
         if self._columns is not None:
             self._wanted = {i for column in self._columns for i in self._names.matching(column)}
-        for segment in sidecar.segments:
-            places = self._add_files(segment)
-            self._filters(segment, places)
-            self._pages(segment, places)
-            self._rows(segment, places)
-            self._reasons(segment, places)
+        places = self._add_files(sidecar)
+        self._filters(sidecar, places)
+        self._indexes(sidecar, places)
+        self._reasons(sidecar, places)
         if sidecar.warnings:
             raise DamagedFileError(f"the sidecar is damaged: {sidecar.warnings[0]}", file=sidecar.source.name)
 
-    def _add_files(self, segment: Segment) -> list[tuple[str, int, int]]:
-        """Add the files of a segment; return for each unit its path, row group and ordinal in the collection."""
+    def _add_files(self, sidecar: SidecarFile) -> list[tuple[str, int, int]]:
+        """Add the files of a sidecar; return for each unit its path, row group and ordinal in the collection."""
         places: list[tuple[str, int, int]] = []
-        for entry in segment.files(range(segment.num_files)):
-            if entry is None:
-                raise DamagedFileError("the list of files cannot be read", found=segment.id)
-            plain = _plain(segment, entry)
+        for number, entry in enumerate(sidecar.entries(range(sidecar.num_files))):
+            if entry is None or len(places) != sidecar.unit_ranges[number]:
+                raise DamagedFileError("the list of files cannot be read", file=sidecar.source.name)
+            plain = _plain(entry, sidecar.is_plain(number))
             known_as = entry.identity, plain.entry
             if not entry.units:
                 self._unread.setdefault(known_as, plain)
@@ -82,6 +79,8 @@ class Loader:
             if first is None:
                 first = self._first[known_as] = self._collection.add_file(plain)
             places += [(entry.path, unit.row_group, first + i) for i, unit in enumerate(entry.units)]
+        if len(places) != sidecar.num_units:
+            raise DamagedFileError("the list of files has other row groups than the sidecar", file=sidecar.source.name)
         return places
 
     def finish(self) -> None:
@@ -90,66 +89,52 @@ class Loader:
             if known_as not in self._first:
                 self._collection.add_file(plain)
 
-    def _filters(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        for field_id in sorted(segment.fields):
-            for bundle in segment.bundles_of(field_id):
-                if bundle.toc.doubts:
-                    raise UnsupportedFeatureError(bundle.toc.doubts[0])
-                for group in bundle.toc.groups:
-                    self._group(segment, field_id, group, places)
+    def _filters(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:
+        for bundle in sidecar.field_blobs:
+            if isinstance(bundle, FilterBundle) and bundle.toc.doubts:
+                raise UnsupportedFeatureError(bundle.toc.doubts[0])
+        for field_id in filter(self._is_wanted, sorted(sidecar.filtered_fields)):
+            for bundle, group, units in sidecar.groups_of(field_id):
+                self._group(bundle, group, [places[unit] for unit in units.tolist()])
 
-    def _group(
-        self, segment: Segment, field_id: int, group: StoredGroup, places: Sequence[tuple[str, int, int]]
-    ) -> None:
-        if not self._is_wanted(field_id):
-            return
-        key, name = self._key(field_id, group.resolution)
-        for unit, bitset in extract_filters(segment, field_id, group):
+    def _group(self, bundle: FilterBundle, group: StoredGroup, places: Sequence[tuple[str, int, int]]) -> None:
+        key, name = self._key(bundle.toc.field_id, group.resolution)
+        for (path, row_group, ordinal), (_, bitset) in zip(places, extract_filters(bundle, group), strict=True):
             found = group.rule.filter_from(bitset)
-            path, row_group, ordinal = places[unit]
             self._collection.add_filter(key, ordinal, group.encoding, found)
             rate = found.estimated_fpp()
             self.units.append(Outcome(path, row_group, name, BLOOM, EXACT, len(bitset), rate, rate))
 
-    def _rows(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        """Load the row indexes of ORC units."""
-        for field_id, unit, stored in self._wanted_indexes(segment, segment.row_index_blobs, segment.row_indexes):
-            key, name = self._key(field_id, stored.kind.resolution)
-            path, row_group, ordinal = places[unit]
-            kind = stored.kind._replace(resolution=key.resolution)
-            self._collection.add_row_index(key, ordinal, kind, stored.entry)
-            self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, len(stored.entry)))
-
-    def _pages(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        for field_id, unit, stored in self._wanted_indexes(segment, segment.page_index_blobs, segment.page_indexes):
-            key, name = self._key(field_id, stored.kind.resolution)
-            column, offset = stored.column_index or b"", stored.offset_index or b""
-            path, row_group, ordinal = places[unit]
-            kind = stored.kind._replace(resolution=key.resolution)
-            self._collection.add_page_index(key, ordinal, kind, column, offset)
-            self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, len(column) + len(offset)))
-
-    def _wanted_indexes(
-        self, segment: Segment, fields: Iterable[int], read: Callable[[int, Iterable[int]], dict[int, S]]
-    ) -> Iterator[tuple[int, int, S]]:
-        """Yield field id, unit and index of the wanted columns, and read some thousand indexes at once."""
-        for field_id in filter(self._is_wanted, sorted(fields)):
-            for first in range(0, segment.num_units, _PAGE_INDEXES_AT_ONCE):
-                units = range(first, min(first + _PAGE_INDEXES_AT_ONCE, segment.num_units))
-                for unit, stored in read(field_id, units).items():
-                    yield field_id, unit, stored
-
-    def _reasons(self, segment: Segment, places: Sequence[tuple[str, int, int]]) -> None:
-        reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
-        for coverage in segment.coverages:
-            kind = next((kind for kind in FILE_KINDS if kind == coverage.kind), None)
-            if kind is None:
-                continue
-            for unit, code in enumerate(coverage.codes.tolist()):
-                state = coverage.states[code]
-                if state.state != UnitState.INDEXED and self._is_wanted(coverage.field_id):
-                    key, name = self._key(coverage.field_id, state.resolution or "id")
+    def _indexes(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:
+        """Load page indexes and the row indexes of ORC units, some thousand at once."""
+        for field_id in filter(self._is_wanted, sorted(sidecar.fields_of(PAGE_INDEX_BLOB, ROW_INDEX_BLOB))):
+            for first in range(0, sidecar.num_units, _INDEXES_AT_ONCE):
+                units = range(first, min(first + _INDEXES_AT_ONCE, sidecar.num_units))
+                for unit, stored in sidecar.stored_indexes(field_id, units).items():
+                    key, name = self._key(field_id, stored.kind.resolution)
                     path, row_group, ordinal = places[unit]
+                    if isinstance(stored, StoredRowIndex):
+                        row_kind, entry = stored.kind._replace(resolution=key.resolution), stored.entry
+                        self._collection.add_row_index(key, ordinal, row_kind, entry)
+                        size = len(entry)
+                    else:
+                        kind = stored.kind._replace(resolution=key.resolution)
+                        column, offset = stored.column_index or b"", stored.offset_index or b""
+                        self._collection.add_page_index(key, ordinal, kind, column, offset)
+                        size = len(column) + len(offset)
+                    self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, size))
+
+    def _reasons(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:
+        reasons: dict[Key, dict[tuple[str, int], str]] = defaultdict(dict)
+        for field_id, recorded in sidecar.recorded:
+            kind = next((kind for kind in FILE_KINDS if kind == recorded), None)
+            if kind is None or not self._is_wanted(field_id):
+                continue
+            states, _ = sidecar.coverage(field_id, kind)
+            for (path, row_group, ordinal), code in zip(places, states.codes.tolist(), strict=True):
+                state = states.states[code]
+                if state.state != UnitState.INDEXED and state is not NOT_RECORDED:
+                    key, name = self._key(field_id, state.resolution or "id")
                     reasons[key][kind, ordinal] = state.state
                     place: IndexPlace = (path, row_group, name, kind)
                     self.units.append(Outcome(*place, reason=state.state))
@@ -166,12 +151,11 @@ class Loader:
         return key, self._names.name(field_id) or key.name
 
 
-def _plain(segment: Segment, entry: FileEntry) -> FileEntry:
+def _plain(entry: FileEntry, is_plain: bool) -> FileEntry:
     """Return the entry without the facts from the table's manifest."""
-    own = entry.entry if is_plain(segment) else b""
     return replace(
         entry,
-        entry=own,
+        entry=entry.entry if is_plain else b"",
         manifest=UNLISTED,
         spec_id=0,
         partition=(),

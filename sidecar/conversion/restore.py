@@ -112,7 +112,7 @@ def every_part(matches: Sequence[Match], locate: Locate) -> Iterator[PooledFilte
                     found = locate(field_id, group)
                     if found is not None:
                         units = {row_group: match.units[row_group] for row_group in _members(group, match.units)}
-                        yield PooledFilters(*found, bundle, match.segment, group, units)
+                        yield PooledFilters(*found, bundle, match, group, units)
 
 
 def stored_row_indexes(matches: Sequence[Match], tail: OrcTail) -> dict[tuple[int, int], StoredRowIndex]:

@@ -21,7 +21,7 @@ import numpy as np
 
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.sidecar_file import Segment, SidecarFile
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool
 from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import Finder, Match
@@ -32,6 +32,7 @@ from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
+from sidecar.filters.arrays import Ordinals
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -55,7 +56,7 @@ def places_to_check(sidecar: SidecarFile, files: Sequence[DataPlace], check: Val
 
     The others are not listed by it, or their footer could not be read when it was built.
     """
-    indexed = [place for place in files if any(_units(segment, place) for segment in sidecar.segments)]
+    indexed = [place for place in files if len(_units(sidecar, [place]))]
     chosen = check.choose(len(indexed))
     return [place for number, place in enumerate(indexed) if number in chosen]
 
@@ -72,9 +73,7 @@ def place_problems(
     """
     finder = Finder(sidecar)
     with closing(FilterPool()) as pool:
-        for segment in sidecar.segments:
-            units = [unit for place in files for unit in _units(segment, place)]
-            yield from load_filters(pool, sidecar, segment, units)
+        yield from load_filters(pool, sidecar, _units(sidecar, files))
         for place in files:
             try:
                 with opened_file(access, place.path) as file:
@@ -84,25 +83,23 @@ def place_problems(
                 yield problem_in(place.path, place_and_reason(error), error.column)
 
 
-def _units(segment: Segment, place: DataPlace) -> range:
-    """Return the unit ordinals of a file in a segment; an empty range if the segment does not list it."""
-    ordinal = segment.file_ordinal(place.listed)
-    return range(0) if ordinal is None else range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
+def _units(sidecar: SidecarFile, places: Sequence[DataPlace]) -> Ordinals:
+    """Return the units of files in all segments that list them."""
+    numbers = [number for place in places for number in sidecar.numbers_of(place.listed)]
+    return sidecar.units_of(np.array(numbers, np.int64))
 
 
-def load_filters(pool: FilterPool, sidecar: SidecarFile, segment: Segment, units: Sequence[int]) -> Iterator[Problem]:
-    """Read the filters of ``units`` from one segment into the pool; yield a problem for each damaged group."""
-    for field_id in sorted(segment.fields):
-        for bundle in segment.bundles_of(field_id):
-            for group in bundle.toc.groups:
-                members = group.ordinals()
-                try:
-                    wanted = members[np.isin(members, units)].tolist()
-                    if wanted:
-                        pool.load_group(segment, bundle, group, wanted)
-                except SidecarError as error:
-                    column = sidecar.doubts.column(field_id)
-                    yield problem_in(sidecar.source.name, place_and_reason(error), column)
+def load_filters(pool: FilterPool, sidecar: SidecarFile, units: Ordinals) -> Iterator[Problem]:
+    """Read the filters of ``units`` into the pool; yield a problem for each damaged group."""
+    for field_id in sorted(sidecar.filtered_fields):
+        for bundle, group, members in sidecar.groups_of(field_id):
+            try:
+                wanted = group.ordinals()[np.isin(members, units)].tolist()
+                if wanted:
+                    pool.load_group(bundle, group, wanted)
+            except SidecarError as error:
+                column = sidecar.doubts.column(field_id)
+                yield problem_in(sidecar.source.name, place_and_reason(error), column)
 
 
 def value_problems_of(
@@ -204,17 +201,17 @@ def verify_against(
     chosen = check.choose(len(found))
     with closing(FilterPool()) as pool:
         picked = [file for number, file in enumerate(found) if number in chosen]
-        problems += _load_of(pool, sidecar, picked)
+        numbers = [match.number for file in picked for match in file.matches]
+        problems += load_filters(pool, sidecar, sidecar.units_of(np.array(numbers, np.int64)))
         for file in picked:
             problems += _value_problems(file, pool, check, access)
-    seen = {(match.segment.id, match.entry.path) for file in found for match in file.matches}
-    listed = sum(segment.num_files for segment in sidecar.segments)
-    return problems, replace(check.looked_up(), files_not_given=listed - len(seen))
+    seen = {match.number for file in found for match in file.matches}
+    return problems, replace(check.looked_up(), files_not_given=sidecar.num_files - len(seen))
 
 
 def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[Problem]) -> Iterator[_GivenFile]:
     """Yield the files that the sidecar lists. Each other file, and two that are one listed file, are problems."""
-    taken: dict[tuple[str, str], str] = {}
+    taken: dict[int, str] = {}
     for path in paths:
         try:
             with opened_file(access, path) as file:
@@ -223,16 +220,10 @@ def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[P
             problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
             continue
         for match in matches:
-            other = taken.setdefault((match.segment.id, match.entry.path), path)
+            other = taken.setdefault(match.number, path)
             if other != path:
                 problems.append(problem_in(path, f"sidecar: it is the same listed file as {other}"))
         yield _GivenFile(path, matches)
-
-
-def _load_of(pool: FilterPool, sidecar: SidecarFile, files: Sequence[_GivenFile]) -> Iterator[Problem]:
-    for segment in sidecar.segments:
-        units = [unit for file in files for match in file.matches if match.segment is segment for unit in match.units]
-        yield from load_filters(pool, sidecar, segment, units)
 
 
 def _value_problems(file: _GivenFile, pool: FilterPool, check: ValueCheck, access: Access) -> Iterator[Problem]:

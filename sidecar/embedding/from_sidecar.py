@@ -293,11 +293,11 @@ class _Restoring:
         """Read the filters of all files with the ``first`` one: whole groups if most listed files are wanted."""
         if self._is_loaded:
             return
-        paths, listed = self._new.found.files, sum(segment.num_files for segment in self._sidecar.segments)
+        paths, listed = self._new.found.files, self._sidecar.num_files
         if self._new.is_one:
             self._pool.load(first.parts)
         elif self._choice.bloom is None and 2 * len(paths) >= listed:
-            self._pool.load_all(self._sidecar.segments)
+            self._pool.load_all(self._sidecar)
         else:
             self._pool.load([part for path in paths for part in self._parts(path)])
         self._is_loaded = True

@@ -253,7 +253,8 @@ class OrcRestorer:
         if encoding is None or encoding.name != part.group.encoding:
             asked = "unknown keys" if encoding is None else encoding.name
             return f"its keys are {part.group.encoding}, but readers of the file look up {asked}"
-        proven = any(match.is_proven and match.segment is part.segment for match in self._plan.matches)
+        # The proof may have come after the parts were found.
+        proven = any(match.is_proven and match.number == part.match.number for match in self._plan.matches)
         # The file had this very filter, so it goes back even if no such filter would be built today.
         if trusted and proven:
             return ""

@@ -18,7 +18,7 @@ from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, identity_of
-from sidecar.conversion.matching.match import Finder, Match, is_plain, prove
+from sidecar.conversion.matching.match import Finder, Match, prove
 from sidecar.conversion.matching.witness import UNPROVEN, ChunkCheck, GivenIndexes, Witness, ask_pages
 from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.restore import (
@@ -145,13 +145,13 @@ def why_not_bundle(parts: Sequence[PooledFilters], bundle: int, values: int, pro
     """
     if bundle > allowed_bytes(parts, values):
         return f"{values:,} bytes of values cost less than {bundle:,} bytes of the bundle"
-    return "" if proof or is_plain(parts[0].segment) else UNPROVEN
+    return "" if proof or parts[0].match.is_plain else UNPROVEN
 
 
 def allowed_bytes(parts: Sequence[PooledFilters], values: int) -> float:
     """Return the most bytes of a bundle that are read to restore these filters byte for byte."""
     own = sum(len(part.units) / part.group.layout.members * part.group.layout.length for part in parts)
-    return max(LARGE_BUNDLE + own, values) if is_plain(parts[0].segment) else values
+    return max(LARGE_BUNDLE + own, values) if parts[0].match.is_plain else values
 
 
 def rules_of(plan: RestorePlan) -> FilterRules:

@@ -43,17 +43,17 @@ def is_listed(manifest: ManifestFile, entry: ListedManifest) -> bool:
     )
 
 
-def recorded_entry(
-    file: FileEntry | None, schemas: Sequence[str], listed: ListedManifest, line: ManifestFile
-) -> ManifestEntry:
-    """Return the entry of a record as pyiceberg reads it. ``schemas`` are the Avro schemas of the segment's records.
+def recorded_entry(file: FileEntry | None, schema: str | None, line: ManifestFile) -> ManifestEntry:
+    """Return the entry of a record as pyiceberg reads it. ``schema`` is the Avro schema of the record.
 
     Raises :class:`DamagedFileError` unless it is a live entry of the data file that the units table names. A record of
     another file would put that file's rows into the plan in place of this one's.
     """
     if file is None:
         raise DamagedFileError("the record of a file cannot be read")
-    entry: ManifestEntry = entry_decoder(_schema_of(listed, schemas)).decode(file.entry, line)
+    if schema is None:
+        raise DamagedFileError("the schema of its records is missing")
+    entry: ManifestEntry = entry_decoder(schema).decode(file.entry, line)
     data = entry.data_file
     recorded = (*file.identity, file.spec_id)
     decoded = (*identity_of(entry), line.partition_spec_id)
@@ -62,12 +62,6 @@ def recorded_entry(
     if entry.status == ManifestEntryStatus.DELETED or data.content != DataFileContent.DATA:
         raise DamagedFileError("a record is not that of a live data file", found=data.file_path)
     return entry
-
-
-def _schema_of(listed: ListedManifest, schemas: Sequence[str]) -> str:
-    if not 0 <= listed.schema < len(schemas):
-        raise DamagedFileError("the schema of its records is missing", found=listed.schema)
-    return schemas[listed.schema]
 
 
 def recorded_contents(segments: Iterable[Segment], lines: Sequence[ManifestFile]) -> dict[int, ManifestContents]:
@@ -100,9 +94,9 @@ def _contents_in(segment: Segment, lines: dict[int, ManifestFile]) -> dict[int, 
     found = {}
     for at, manifest in listed.items():
         files = [records[ordinal] for ordinal in _files_of(manifest)]
+        schema = schemas[manifest.schema] if 0 <= manifest.schema < len(schemas) else ""
         try:
-            schema = _schema_of(manifest, schemas)
-            entries = [RawEntry(recorded_entry(f, schemas, manifest, lines[at]), f.entry) for f in files]
+            entries = [RawEntry(recorded_entry(f, schema, lines[at]), f.entry) for f in files]
             found[at] = ManifestContents(schema, entry_decoder(schema).partition_fields, tuple(entries))
         except (SidecarError, ResolveError):  # pyiceberg does not know the schema
             continue

@@ -194,9 +194,8 @@ def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
     if state is not None:
         return indexes_in(state)
     found: dict[int, set[str]] = {}
-    for segment in sidecar.segments:
-        for coverage in segment.coverages:
-            found.setdefault(coverage.field_id, set()).add(coverage.kind)
+    for field_id, kind in sidecar.recorded:
+        found.setdefault(field_id, set()).add(kind)
     return {i: BuiltIndexes(tuple(kind for kind in BUILT_KINDS if kind in kinds), "auto") for i, kinds in found.items()}
 
 

@@ -23,13 +23,14 @@ from pyiceberg.manifest import DataFile
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, leaf_of, ordering_of
 from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.segment import Segment
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.files.by_filters import SegmentPlace
+from sidecar.planning.files.by_filters import FilePlace
 from sidecar.planning.row_groups import KeptRowGroups
+from sidecar.puffin.types import PAGE_INDEX, ROW_INDEX
 from sidecar.questions.bounds import Bounds, contradicts
 from sidecar.questions.conditions import Condition, LeafCondition
 from sidecar.questions.narrowing import holds, narrow
@@ -52,7 +53,7 @@ class _Claim(NamedTuple):
 @dataclass
 class _File:
     data: DataFile
-    places: Sequence[SegmentPlace]
+    places: Sequence[FilePlace]
     fields: list[set[int]] = field(default_factory=list)
     """For each place, the ids of the fields whose page indexes can help."""
 
@@ -80,23 +81,21 @@ class PagePruner:
         """Return whether page indexes of some column may rule out more of a file than its bounds do."""
         return bool(self._question.helpful_fields(data))
 
-    def narrow(self, files: Sequence[tuple[DataFile, Sequence[SegmentPlace]]]) -> list[KeptRowGroups | None]:
+    def narrow(
+        self, sidecar: NumberedFiles, files: Sequence[tuple[DataFile, Sequence[FilePlace]]]
+    ) -> list[KeptRowGroups | None]:
         """Return what is left of each file; ``None`` if its row groups are unknown or no index is asked about them.
 
         All files are asked together, so that their indexes come in few reads.
         """
         asked = [_File(data, places) for data, places in files]
         for file in asked:
-            file.fields = [self._helpful_fields(file.data, place) for place in file.places]
+            known = [sidecar.fields_with(place.number, PAGE_INDEX, ROW_INDEX) for place in file.places]
+            file.fields = [self._question.helpful_fields(file.data, fields.__contains__) for fields in known]
         self._limit(asked)
-        entries = self._read_units(asked)
-        stored = self._read_pages(asked)
+        entries = _read_units(sidecar, asked)
+        stored = self._read_pages(sidecar, asked)
         return [self._kept(file, entries, stored) for file in asked]
-
-    def _helpful_fields(self, data: DataFile, place: SegmentPlace) -> set[int]:
-        segment = place.segment
-        known = segment.page_index_blobs.keys() | segment.row_index_blobs.keys()
-        return self._question.helpful_fields(data, lambda i: i in known)
 
     def _limit(self, files: Sequence[_File]) -> None:
         """Ask no page indexes at all if more than :data:`MAX_UNITS` row groups would need them."""
@@ -111,42 +110,26 @@ class PagePruner:
             for file in files:
                 file.fields = [set() for _ in file.places]
 
-    def _read_units(self, files: Sequence[_File]) -> dict[tuple[int, int], tuple[UnitEntry, ...]]:
-        """Read the row groups of files that may be left in part, by segment and ordinal of the file."""
-        wanted: dict[int, tuple[Segment, list[int]]] = {}
-        for file in files:
-            for place, fields in zip(file.places, file.fields, strict=True):
-                if fields or not place.alive.all():
-                    wanted.setdefault(id(place.segment), (place.segment, []))[1].append(place.ordinal)
-        return {
-            (key, ordinal): entry.units
-            for key, (segment, ordinals) in wanted.items()
-            for ordinal, entry in zip(ordinals, segment.files(ordinals), strict=True)
-            if entry is not None
-        }
-
-    def _read_pages(self, files: Sequence[_File]) -> dict[tuple[int, int, int], Stored]:
-        """Read the page indexes and row indexes that can help, by segment, field and unit; each field in few reads."""
-        wanted: dict[tuple[int, int], tuple[Segment, list[int]]] = {}
+    def _read_pages(self, sidecar: NumberedFiles, files: Sequence[_File]) -> dict[tuple[int, int], Stored]:
+        """Read the page indexes and row indexes that can help, by field and unit; each field in few reads."""
+        wanted: dict[int, list[int]] = {}
         for file in files:
             for place, fields in zip(file.places, file.fields, strict=True):
                 alive = (place.first_unit + np.flatnonzero(place.alive)).tolist()
                 for field_id in sorted(fields):
-                    wanted.setdefault((id(place.segment), field_id), (place.segment, []))[1].extend(alive)
-        indexes: dict[tuple[int, int, int], Stored] = {}
-        for (key, field_id), (segment, units) in wanted.items():
-            by_unit: dict[int, Stored] = {**segment.page_indexes(field_id, units)}
-            by_unit |= segment.row_indexes(field_id, units)
-            for unit, stored in by_unit.items():
+                    wanted.setdefault(field_id, []).extend(alive)
+        indexes: dict[tuple[int, int], Stored] = {}
+        for field_id, units in wanted.items():
+            for unit, stored in sidecar.stored_indexes(field_id, units).items():
                 if self._holds(field_id, stored.kind.resolution):
-                    indexes[key, field_id, unit] = stored
+                    indexes[field_id, unit] = stored
         return indexes
 
     def _kept(
         self,
         file: _File,
-        entries: dict[tuple[int, int], tuple[UnitEntry, ...]],
-        stored: dict[tuple[int, int, int], Stored],
+        entries: dict[int, tuple[UnitEntry, ...]],
+        stored: dict[tuple[int, int], Stored],
     ) -> KeptRowGroups | None:
         """Return what all segments together leave of a file; ``None`` if they do not agree on its row groups."""
         units: tuple[UnitEntry, ...] | None = None
@@ -155,7 +138,7 @@ class PagePruner:
         pages: dict[tuple[int, int], StoredPageIndex] = {}
         by_rows = 0
         for place in file.places:
-            recorded = entries.get((id(place.segment), place.ordinal))
+            recorded = entries.get(place.number)
             if recorded is None:
                 continue
             problem = _problem(recorded, place, file.data)
@@ -170,8 +153,8 @@ class PagePruner:
                 rows = [RowRanges.all(unit.rows) for unit in recorded]
             for at, unit in enumerate(recorded):
                 alive[at] = alive[at] and bool(place.alive[at])
-                ordinal = place.first_unit + at
-                indexes = {i: s for i in self._question.types if (s := stored.get((id(place.segment), i, ordinal)))}
+                number = place.first_unit + at
+                indexes = {i: s for i in self._question.types if (s := stored.get((i, number)))}
                 paged = {i: s for i, s in indexes.items() if isinstance(s, StoredPageIndex)}
                 pages |= {(i, unit.row_group): s for i, s in paged.items()}
                 by_rows += len(indexes) - len(paged)
@@ -181,7 +164,7 @@ class PagePruner:
                     rows[at] = self._rows(file.data, unit, indexes, rows[at])
         if units is None:
             return None
-        places = tuple((place.segment, place.first_unit) for place in file.places)
+        places = tuple((place.number, place.first_unit) for place in file.places)
         denied = frozenset(at for at, is_alive in enumerate(alive) if not is_alive)
         return KeptRowGroups(units, tuple(rows), denied, places, pages, by_rows)
 
@@ -292,12 +275,24 @@ class PagePruner:
         return leaf_of(kind, field_id, iceberg_type).compared
 
 
+def _read_units(sidecar: NumberedFiles, files: Sequence[_File]) -> dict[int, tuple[UnitEntry, ...]]:
+    """Read the row groups of files that may be left in part, by the numbers of the files."""
+    wanted = [
+        place.number
+        for file in files
+        for place, fields in zip(file.places, file.fields, strict=True)
+        if fields or not place.alive.all()
+    ]
+    found = zip(wanted, sidecar.entries(wanted), strict=True)
+    return {number: entry.units for number, entry in found if entry is not None}
+
+
 def _all_may_match(leaf: LeafCondition, bounds: Bounds) -> bool:
     """Return whether every page may have rows that meet a leaf of the condition."""
     return all(map(partial(leaf.may_match, bounds), range(len(bounds.all_null))))
 
 
-def _problem(units: Sequence[UnitEntry], place: SegmentPlace, data: DataFile) -> str:
+def _problem(units: Sequence[UnitEntry], place: FilePlace, data: DataFile) -> str:
     """Return why these may not be all row groups of the file, in order; an empty text if they are."""
     if len(units) != len(place.alive):
         return f"the sidecar records {len(units)} of them in one place and {len(place.alive)} in another"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import FileScanTask, Table
 
+from sidecar.bundle.kinds.declared import BLOOM, KINDS
 from sidecar.errors import UsageError
 from sidecar.iceberg.listing import live_entries
 from sidecar.planning.file_question import FileQuestion
@@ -118,8 +119,7 @@ class PlanHistory:
         findings = [*self._findings(found, files, row, table)]
         last = findings[-1]
         reasons = [why.text for task, why in zip(tasks, self.reasons, strict=True) if task.file.file_path == found.path]
-        asked = [one.segment for one in findings if one.segment is not None]
-        row_groups = [] if files is None else [*self._row_groups(found, files, row, asked)]
+        row_groups = [] if files is None else [*self._row_groups(found, files, row)]
         return FileHistory(
             file=found.path,
             kept=last.kept,
@@ -163,9 +163,9 @@ class PlanHistory:
         first = DroppedBy.CATALOG if self.evaluators is None else DroppedBy.SUMMARY
         yield self._finding(first, files is not None, [] if self.evaluators is None else self._parts(found, table))
         judgements = [] if files is None else _told_once([*files.judgements(row)])
-        for by, segment, kept in judgements:
-            if by is DroppedBy.FILTER:
-                yield self._finding(by, kept, self._columns_of(segment), segment)
+        for by, kept in judgements:
+            if by is DroppedBy.FILTER and files is not None:
+                yield from self._of_filters(self._asked_places(found, files, row))
             elif not kept and self._is_outside(found):
                 yield self._finding(DroppedBy.PARTITION, kept, self._parts(found, table))
             else:
@@ -186,8 +186,26 @@ class PlanHistory:
             columns = [name for field_id, name in self._names.items() if field_id in asked]
             yield self._finding(DroppedBy.PAGES, dropped_by is not DroppedBy.PAGES, columns)
 
-    def _finding(self, by: DroppedBy, kept: bool, columns: list[str], segment: int | None = None) -> StageFinding:
-        of = None if segment is None or self.index is None else self.index.segments[segment].snapshot_id
+    def _of_filters(self, numbers: npt.NDArray[np.int64]) -> Iterator[StageFinding]:
+        """Yield what the filters of each segment that lists a file found, to those that ruled it out."""
+        if self.index is None:
+            return
+        may_match = self.index.of_files(numbers).may_match.tolist()
+        for number, kept in zip(numbers.tolist(), may_match, strict=True):
+            yield self._finding(DroppedBy.FILTER, kept, self._columns_of(number), number)
+            if not kept:
+                return
+
+    def _asked_places(self, found: _Found, files: FileSet[FileSource], row: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of a file in the segments whose filters were asked about it."""
+        index, source = self.index, files.source.holding({row: found.entry})
+        places = None if index is None else source.listed_at(np.array([row]), index.files, index.fields)
+        numbers = [] if places is None else places.numbers.tolist()
+        return np.array([number for number in numbers if self._columns_of(number)], np.int64)
+
+    def _finding(self, by: DroppedBy, kept: bool, columns: list[str], number: int | None = None) -> StageFinding:
+        segment = None if number is None or self.index is None else self.index.files.owner(number)
+        of = None if segment is None or self.index is None else self.index.files.segments[segment].snapshot_id
         return StageFinding(stage=by.value, kept=kept, columns=columns, segment=segment, segment_snapshot_id=of)
 
     def _is_outside(self, found: _Found) -> bool:
@@ -204,13 +222,15 @@ class PlanHistory:
     def _columns(self) -> list[str]:
         return [*self._names.values()]
 
-    def _columns_of(self, segment: int | None) -> list[str]:
-        """Return the columns that the filters of a segment are asked about."""
+    def _columns_of(self, number: int) -> list[str]:
+        """Return the columns that filters are asked about in the segment of a file's number."""
         index = self.index
-        if index is None or index.question is None or segment is None:
+        if index is None or index.question is None:
             return []
-        leaves = (leaf for leaf in looked_up(index.question) if leaf.column.index in index.segments[segment].fields)
-        return list(dict.fromkeys(leaf.column.name for leaf in leaves))
+        fields = index.files.fields_with(number, *KINDS[BLOOM].blob_types)
+        return list(
+            dict.fromkeys(leaf.column.name for leaf in looked_up(index.question) if leaf.column.index in fields)
+        )
 
     def _parts(self, found: _Found, table: Table) -> list[str]:
         """Return the partition fields that are compared."""
@@ -218,9 +238,7 @@ class PlanHistory:
         ids = None if self.evaluators is None else self.evaluators.partition_field_ids(spec_id)
         return [] if ids is None else [part.name for part in table.metadata.specs()[spec_id].fields]
 
-    def _row_groups(
-        self, found: _Found, files: FileSet[FileSource], row: int, asked: Sequence[int]
-    ) -> Iterator[RowGroupFinding]:
+    def _row_groups(self, found: _Found, files: FileSet[FileSource], row: int) -> Iterator[RowGroupFinding]:
         """Yield the row groups of a file: those that page indexes were asked about, else as filters tell them apart."""
         denied = DroppedBy.FILTER.value if self.key_column is None else DroppedBy.KEYS.value
         if (known := (self.row_groups or {}).get(found.path)) is not None:
@@ -228,24 +246,17 @@ class PlanHistory:
                 by = denied if at in known.denied else None if rows else DroppedBy.PAGES.value
                 yield RowGroupFinding(row_group=unit.row_group, rows=unit.rows, may_match=rows.num_rows, dropped_by=by)
             return
-        alive = [flags for number in asked if (flags := self._alive(found, files, row, number)) is not None]
+        judged = any(one.by is DroppedBy.FILTER for one in files.judgements(row))
+        alive = self.index.alive(self._asked_places(found, files, row)) if judged and self.index is not None else []
         if alive and len({len(flags) for flags in alive}) == 1:
             for at, keep in enumerate(np.logical_and.reduce(alive).tolist()):
                 yield RowGroupFinding(
                     row_group=at, rows=None, may_match=None, dropped_by=None if keep else DroppedBy.FILTER.value
                 )
 
-    def _alive(self, found: _Found, files: FileSet[FileSource], row: int, number: int) -> npt.NDArray[np.bool_] | None:
-        """Return bool[row groups]: those that the filters of a segment keep; ``None`` if it does not list the file."""
-        if self.index is None:
-            return None
-        source = files.source.holding({row: found.entry})
-        ordinals = source.ordinals(number, np.array([row]), self.index)
-        return None if ordinals[0] < 0 else self.index.alive(number, ordinals)[0]
-
 
 def _told_once(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
-    """Return what stages said, with bounds once, though a sidecar's columns of them and entries may both be asked."""
-    bounds = [one for one in judgements if one.by is DroppedBy.METADATA]
-    told = next((one for one in bounds if not one.is_kept), bounds[0] if bounds else None)
-    return [one for one in judgements if one.by is not DroppedBy.METADATA or one is told]
+    """Return what stages said, each once, though it may be asked twice: first the one that dropped the file."""
+    told = {one.by: one for one in reversed(judgements)}
+    told |= {one.by: one for one in judgements if not one.is_kept}
+    return [one for one in judgements if one is told[one.by]]

@@ -310,7 +310,7 @@ def count_indexed(
         listed, indexed = count_listed(index, lines)
         for files in sets:
             of_sets += files.counts.indexed
-            if not files.source.is_counted(index):
+            if not files.source.is_counted(index.files):
                 listed, indexed = listed + files.counts.listed, indexed + files.counts.indexed
     return (0, 0) if opened.index is None else (listed, max(indexed, of_sets))
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.model import UnitEntry
-from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.puffin.types import PAGE_INDEX
 from sidecar.questions.row_ranges import RowRanges
 from sidecar.storage.source import Source
 
@@ -28,8 +28,8 @@ class KeptRowGroups:
     rows: tuple[RowRanges, ...]
     denied: frozenset[int] = frozenset()
     """Ordinals of the row groups that filters dropped; page indexes dropped the others of which no row is left."""
-    places: tuple[tuple[Segment, int], ...] = ()
-    """Segments that list the file, each with the ordinal of the file's first unit in it."""
+    places: tuple[tuple[int, int], ...] = ()
+    """The numbers of the file and of its first unit in each segment that lists the file."""
     stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)
     """Page indexes by field id and row group."""
     row_indexes: int = 0
@@ -88,40 +88,38 @@ class StoredPages:
         Returns the number of reads and of bytes.
         """
         with self._lock:
-            wanted = _missing([file for file in files if file.stored], list(field_ids))
+            wanted = _missing([file for file in files if file.stored], list(field_ids), self.sidecar)
             if not wanted:
                 return 0, 0
             self.sidecar.reopen(self.reopen())
             try:
-                for segment, fields in wanted:
-                    self._fetch(segment, fields)
+                self._fetch(wanted)
             finally:
                 self.sidecar.close()
             return self.sidecar.index_reads, self.sidecar.index_bytes
 
-    def _fetch(self, segment: Segment, fields: _Wanted) -> None:
-        for field_id, found in self.sidecar.page_indexes(segment, fields).items():
-            for ordinal, stored in found.items():
+    def _fetch(self, wanted: _Wanted) -> None:
+        for field_id, found in self.sidecar.page_indexes_of(wanted).items():
+            for unit, stored in found.items():
                 if self.holds(field_id, stored.kind.resolution):
-                    file, row_group = fields[field_id][ordinal]
+                    file, row_group = wanted[field_id][unit]
                     file.stored[field_id, row_group] = stored
 
 
 _Wanted = dict[int, dict[int, tuple[KeptRowGroups, int]]]
-"""The file and row group whose page index is missing, by field and unit of a segment."""
+"""The file and row group whose page index is missing, by field and unit."""
 
 
-def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int]) -> list[tuple[Segment, _Wanted]]:
-    """Find the page indexes to read, by segment; of each file and field in the first segment that has the field."""
-    wanted: dict[int, tuple[Segment, _Wanted]] = {}
+def _missing(files: Sequence[KeptRowGroups], field_ids: Sequence[int], sidecar: SidecarFile) -> _Wanted:
+    """Find the page indexes to read; of each file and field in the first segment that has the field."""
+    wanted: _Wanted = {}
     for file in files:
         for field_id in field_ids:
-            place = next((p for p in file.places if field_id in p[0].page_index_blobs), None)
-            if place is None:
+            known = (unit for number, unit in file.places if field_id in sidecar.fields_with(number, PAGE_INDEX))
+            first = next(known, None)
+            if first is None:
                 continue
-            segment, first = place
             for at, (unit, rows) in enumerate(zip(file.units, file.rows, strict=True)):
                 if rows and (field_id, unit.row_group) not in file.stored:
-                    by_unit = wanted.setdefault(id(segment), (segment, {}))[1].setdefault(field_id, {})
-                    by_unit[first + at] = file, unit.row_group
-    return list(wanted.values())
+                    wanted.setdefault(field_id, {})[first + at] = file, unit.row_group
+    return wanted

@@ -113,8 +113,8 @@ def _verify_table(
         problems += other_file_problems(table, found, problems, access)
         problems += _unused_blob_problems(found.sidecar, problems)
         lines = [x for x in read_manifests(table.io, snapshot.manifest_list) if x.content == ManifestContent.DATA]
-        segments = [RecordedColumns(segment) for segment in found.sidecar.segments]
-        answers = [manifest_problems(table, line, segments, found.statistics.statistics_path) for line in lines]
+        columns, path = RecordedColumns(found.files), found.statistics.statistics_path
+        answers = [manifest_problems(table, line, columns, path) for line in lines]
         listed = [answer for answer in answers if answer is not None]
         problems += [problem for answer in listed for problem in answer]
         checked = 1 + len(listed)
@@ -163,8 +163,7 @@ def _data_place(entry: ManifestEntry, files: SidecarFiles) -> DataPlace:
     """Return a data file with the identity that the sidecar lists: an earlier path if the table has moved."""
     file = identity_of(entry)
     listed = file
-    for number, ordinal in files.earlier(file).items():
-        (known,) = files.segments[number].files([ordinal])
+    for known in files.entries(files.earlier(file)):
         listed = listed if known is None else file._replace(path=known.path)
     return DataPlace(file.path, listed)
 
@@ -172,7 +171,7 @@ def _data_place(entry: ManifestEntry, files: SidecarFiles) -> DataPlace:
 def _unused_blob_problems(sidecar: SidecarFile, known: list[Problem]) -> list[Problem]:
     """Find blobs that a reader with these keys does not use, except those that ``known`` problems name already."""
     problems = []
-    for blob in (blob for segment in sidecar.segments for blob in segment.blobs):
+    for blob in sidecar.field_blobs:
         try:
             blob.check_key()
         except SidecarError as error:

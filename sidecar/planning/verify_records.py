@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import astuple
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 
@@ -14,70 +15,61 @@ from sidecar.bundle.model import ListedManifest
 from sidecar.errors import Problem, problem_in
 from sidecar.iceberg.listing import entry_bounds, partition_values
 from sidecar.iceberg.manifests import ManifestContents, RawEntry, identity_of, read_manifest
-from sidecar.iceberg.recorded_entries import is_listed
+from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning.verify_registration import column_names
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidecar.bundle.sidecar_file import Segment
 
 
 class RecordedColumns:
-    """A segment, and what plans compare with a predicate for many files at once, each read once."""
+    """The files of a sidecar, and what plans compare with a predicate for many files at once, each read once."""
 
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
+    def __init__(self, files: SidecarFiles) -> None:
+        self.files = files
+        self._numbers = np.arange(files.num_files)
 
     @cached_property
     def bounds(self) -> dict[int, pa.Table]:
         """The bounds of all files by field id, except those that cannot be read."""
-        tables = {field_id: self.segment.bounds(field_id) for field_id in self.segment.units.bounded_fields}
+        tables = {field_id: self.files.bounds(field_id, self._numbers) for field_id in self.files.bounded_fields}
         return {field_id: table for field_id, table in tables.items() if table is not None}
 
     @cached_property
     def partitions(self) -> pa.Table | None:
         """The partition tuples of all files; ``None`` if they cannot be read."""
-        return self.segment.partitions()
+        return self.files.partitions(self._numbers)
 
 
-def manifest_problems(
-    table: Table, line: ManifestFile, segments: Sequence[RecordedColumns], path: str
-) -> list[Problem] | None:
+def manifest_problems(table: Table, line: ManifestFile, columns: RecordedColumns, path: str) -> list[Problem] | None:
     """Check a manifest against each segment that lists it; ``None`` if no segment does.
 
     ``path`` is that of the sidecar.
     """
-    listing = [(columns, listed) for columns in segments if (listed := _listed_as(line, columns.segment)) is not None]
+    listing = columns.files.listings(line)
     if not listing:
         return None
     contents = read_manifest(table.io, line)
     problems: list[Problem] = []
-    for columns, listed in listing:
-        problems += _entry_problems(contents, listed, columns.segment, path)
+    for listed in listing:
+        problems += _entry_problems(contents, listed, columns.files, path)
         problems += _recorded_column_problems(table, contents, listed, columns, path)
     return problems
 
 
-def _listed_as(line: ManifestFile, segment: Segment) -> ListedManifest | None:
-    """Return how a segment lists a manifest; ``None`` if it does not."""
-    return next((manifest for manifest in segment.listed_manifests if is_listed(line, manifest)), None)
-
-
-def _entry_problems(contents: ManifestContents, listed: ListedManifest, segment: Segment, path: str) -> list[Problem]:
+def _entry_problems(
+    contents: ManifestContents, listed: ListedManifest, files: SidecarFiles, path: str
+) -> list[Problem]:
     """Compare the entries of a listed manifest with the segment's records of them."""
     live = live_entries(contents)
     if len(live) != listed.live_files:
         return [problem_in(path, f"lists {listed.live_files} files of {listed.path}, which has {len(live)}")]
     problems = []
-    stored = segment.files(range(listed.first_file, listed.first_file + listed.live_files))
-    for ordinal, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
+    stored = files.entries(range(listed.first_file, listed.first_file + listed.live_files))
+    for number, (raw, entry) in enumerate(zip(live, stored, strict=True), listed.first_file):
         file, identity = raw.entry.data_file, identity_of(raw.entry)
         if entry is None:
             problems.append(problem_in(path, f"the entry of {file.file_path} cannot be read"))
         elif entry.entry != raw.raw or entry.identity != identity:
             problems.append(problem_in(path, f"the entry of {file.file_path} differs from the one in its manifest"))
-        elif segment.file_ordinal(identity) != ordinal:
+        elif number not in files.numbers_of(identity):
             problems.append(problem_in(path, f"the fingerprint of {file.file_path} differs from that of its entry"))
         elif (rows := sum(unit.rows for unit in entry.units)) != file.record_count and entry.units:
             text = f"the row groups of {file.file_path} have {rows} rows, the file has {file.record_count}"

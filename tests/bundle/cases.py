@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import xxhash
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
+from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
@@ -268,5 +269,13 @@ def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:
     """
     for group in segment.fields.get(field_id, ()):
         if (group.ordinals() == unit).any():
-            return next(extract_filters(segment, field_id, group, [unit]))[1]
+            return next(group_filters(segment, field_id, group, [unit]))[1]
     raise UsageError(f"unit {unit} has no filter for field {field_id}")
+
+
+def group_filters(
+    segment: Segment, field_id: int, group: StoredGroup, units: Sequence[int] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """The filters of a group of a field."""
+    (bundle,) = (one for one in segment.bundles_of(field_id) if any(group is own for own in one.toc.groups))
+    return extract_filters(bundle, group, units)

@@ -16,7 +16,6 @@ import numpy as np
 
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
@@ -37,6 +36,7 @@ from tests.bundle.cases import (
     SNAPSHOT,
     TABLE,
     filter_of,
+    group_filters,
     hash_of,
     orc_case,
     pages_of,
@@ -156,7 +156,7 @@ def _taken_out(segment: Any) -> dict[tuple[int, int], bytes]:
     for field_id, groups in segment.fields.items():
         for group in groups:
             with suppress(UsageError, DamagedFileError):
-                found.update({(field_id, u): bits for u, bits in extract_filters(segment, field_id, group)})
+                found.update({(field_id, u): bits for u, bits in group_filters(segment, field_id, group)})
     return found
 
 

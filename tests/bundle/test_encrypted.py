@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sidecar.bundle.envelopes.checksum import CHECKED, ENCRYPTED, BlobContext
 from sidecar.bundle.envelopes.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
@@ -35,6 +34,7 @@ from tests.bundle.cases import (
     SNAPSHOT,
     TABLE,
     ask_hash,
+    group_filters,
     open_bytes,
     pages_of,
     random_filters,
@@ -88,9 +88,9 @@ def test_with_the_key_answers_are_those_of_plain_bundles(shape):
         assert (segment.might_match(1, asked) == plain.might_match(1, asked)).all()
     assert not segment.might_match(1, ask_hash(*rng.integers(0, 1 << 63, 1).tolist())).all()
     for group in segment.fields[1]:
-        found = dict(extract_filters(segment, 1, group))
+        found = dict(group_filters(segment, 1, group))
         own = next(g for g in plain.fields[1] if g.ordinal == group.ordinal)
-        assert found == dict(extract_filters(plain, 1, own))
+        assert found == dict(group_filters(plain, 1, own))
     assert not sidecar.warnings
     assert verify_sidecar(BytesSource(data), encryption_keys=KEYS) == []
     for keys, why in ((None, "no keys"), (OTHERS, "not among"), (WRONG, "not the one")):
@@ -100,7 +100,7 @@ def test_with_the_key_answers_are_those_of_plain_bundles(shape):
         assert len(locked.warnings) == 1
         assert why in locked.warnings[0]
         with pytest.raises(UsageError, match="encrypted"):
-            list(extract_filters(locked.segments[0], 1, locked.segments[0].fields[1][0]))
+            list(group_filters(locked.segments[0], 1, locked.segments[0].fields[1][0]))
         assert any("not checked" in p.problem for p in verify_sidecar(BytesSource(data), encryption_keys=keys))
 
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind, is_sealed
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import OrcRule, SplitBlockRule
@@ -44,6 +43,7 @@ from tests.bundle.cases import (
     ask_hash,
     extract_filter,
     filter_of,
+    group_filters,
     hash_of,
     mixed_bundle,
     open_bytes,
@@ -81,7 +81,7 @@ def bytes_of(own: np.ndarray | OrcCase) -> bytes:
 
 def extracted(segment: Segment, field_id: int = 1) -> dict[int, bytes]:
     groups = segment.fields[field_id]
-    return dict(pair for group in groups for pair in extract_filters(segment, field_id, group))
+    return dict(pair for group in groups for pair in group_filters(segment, field_id, group))
 
 
 @pytest.mark.parametrize("members", [1, 2, 17, 63, 64, 65, 248, 249, 256, 2040, 2049])

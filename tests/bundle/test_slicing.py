@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sidecar.bundle.envelopes.checksum import BlobContext, PieceKind, is_sealed
 from sidecar.bundle.envelopes.seals import contexts_of, open_pieces, seal_pieces
-from sidecar.bundle.extract import extract_blocks, extract_filters
+from sidecar.bundle.extract import extract_blocks
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import FREE_BYTES, GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, slice_blocks, tail_piece, unslice_pages, widen_range
@@ -19,6 +19,7 @@ from tests.bundle.cases import (
     SEGMENT,
     extract_filter,
     field_bundle,
+    group_filters,
     hash_of,
     open_bytes,
     pages_of,
@@ -213,7 +214,7 @@ def test_lookup_is_checking_every_filter_and_extraction_is_exact(sizes, tail, se
     for value in rng.integers(-(2**62), 2**62, 5).tolist():
         expected = [twin_check(own, hash_of(value)) for own in filters]
         assert segment.might_match(1, probe_for(value)).tolist() == expected
-    found = dict(pair for group in segment.fields[1] for pair in extract_filters(segment, 1, group))
+    found = dict(pair for group in segment.fields[1] for pair in group_filters(segment, 1, group))
     assert found == {unit: own.tobytes() + tails[unit] for unit, own in enumerate(filters)}
 
 
@@ -239,7 +240,7 @@ def test_blocks_come_out_in_order_and_in_pieces():
     data, footer = write_file([field_bundle(1, filters)], units_table(70))
     (segment,) = open_bytes(data, footer, strict=True).segments
     (group,) = segment.fields[1]
-    pieces = list(extract_blocks(segment, 1, group, piece_bytes=70 * 32 * 10))
+    pieces = list(extract_blocks(segment.bundles[1], group, piece_bytes=70 * 32 * 10))
     assert [first for first, _ in pieces] == [0, 10, 20, 30, 40, 50, 60]
     np.testing.assert_array_equal(np.concatenate([blocks for _, blocks in pieces], axis=1), np.stack(filters))
 

@@ -164,13 +164,13 @@ def test_units(vector):
 
 
 def test_sidecar_gives_the_same_answers(vector):
-    from sidecar.bundle.extract import extract_filters
     from sidecar.bundle.file_identity import DataFileIdentity
     from sidecar.bundle.sidecar_file import SidecarFile
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
     from sidecar.filters.values import Probe
     from sidecar.storage.source import BytesSource
+    from tests.bundle.cases import group_filters
 
     source, expected = BytesSource(vector.data), vector.expected
     masters = expected.get("master_keys", {})
@@ -216,7 +216,7 @@ def test_sidecar_gives_the_same_answers(vector):
         (field_id, unit): bitset
         for field_id, groups in segment.fields.items()
         for group in groups
-        for unit, bitset in extract_filters(segment, field_id, group)
+        for unit, bitset in group_filters(segment, field_id, group)
     }
     for described in expected["filters"]:
         bitset = bitsets[described["field"], described["unit"]]

@@ -9,7 +9,6 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 import sidecar
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
@@ -21,6 +20,7 @@ from sidecar.parquet.bloom import read_bloom_filters
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import LocalSource
+from tests.bundle.cases import group_filters
 from tests.conversion.cases import foreign, rows
 
 FILE = "j118_enc_gcm_encfooter"
@@ -93,7 +93,7 @@ def test_there_and_back_in_encrypted_bundles(tmp_path: Path) -> None:
             if found is not None and not isinstance(found, SidecarError)
         }
         number = report.fields[column]
-        found = {u: b for g in segment.fields.get(number, ()) for u, b in extract_filters(segment, number, g)}
+        found = {u: b for g in segment.fields.get(number, ()) for u, b in group_filters(segment, number, g)}
         assert found == stored
         compared += len(found)
     assert compared >= 3

@@ -13,11 +13,11 @@ import pytest
 
 import sidecar
 from sidecar.bundle import listed_files
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.storage.local import LocalSource
+from tests.bundle.cases import group_filters
 from tests.conversion.cases import foreign, indexed, rows
 from tests.conversion.test_encrypted import FILE, FOOTER, SECRET_COLUMNS, keys
 from tests.iceberg.cases import create
@@ -101,7 +101,7 @@ def test_fill_of_filters_of_several_sizes_and_of_orc_filters(tmp_path: Path) -> 
     found_orc = column["kinds"]["orc-bloom"]["fill"]
     (segment,) = SidecarFile.open(LocalSource(str(tmp_path / "o.puffin"))).segments
     (group,) = segment.fields[column["id"]]
-    kept = [group.rule.filter_from(bits) for _, bits in extract_filters(segment, column["id"], group)]
+    kept = [group.rule.filter_from(bits) for _, bits in group_filters(segment, column["id"], group)]
     assert found_orc["fill"]["max"] == pytest.approx(max(one.fill() for one in kept))
     assert found_orc["estimated_fpp"]["max"] == pytest.approx(max(one.estimated_fpp() for one in kept))
 

@@ -60,7 +60,7 @@ def test_one_proven_segment_proves_nothing_of_another(table: Any) -> None:
         (segment,) = found.segments
         (entry,) = segment.files([0])
         assert entry is not None
-        proven, other = Match(segment, entry, (0, 1, 2), BY_TABLE), Match(segment, entry, (0, 1, 2))
+        proven, other = Match(segment, entry, (0, 1, 2), 0, BY_TABLE), Match(segment, entry, (0, 1, 2), 0)
     assert proof_of([proven, proven]) == BY_TABLE
     assert proof_of([proven, other]) == proof_of([other, proven]) == ""
 

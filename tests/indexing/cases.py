@@ -15,7 +15,6 @@ from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
 from pyiceberg.types import LongType, NestedField
 
 from sidecar.access import Access
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -28,6 +27,7 @@ from sidecar.indexing.stage_one.tasks import BuildPlan, FilePiece, StageResult, 
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import Source
+from tests.bundle.cases import group_filters
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
 """(path, row group, field id) -> (encoding, bitset)."""
@@ -124,7 +124,7 @@ def filters_in(segment: Segment) -> Filters:
         (*units[unit], field_id): (group.encoding, bitset)
         for field_id, groups in segment.fields.items()
         for group in groups
-        for unit, bitset in extract_filters(segment, field_id, group)
+        for unit, bitset in group_filters(segment, field_id, group)
     }
 
 

@@ -11,7 +11,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 import sidecar
-from sidecar.bundle.extract import extract_filters
 from sidecar.embedding.filters import encode_filter
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -19,6 +18,7 @@ from sidecar.parquet.embed import GroupIndexes, embed
 from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import LocalSource
 from sidecar.storage.target import create_target
+from tests.bundle.cases import group_filters
 from tests.tables import new_catalog
 
 ROWS = 40
@@ -60,7 +60,7 @@ def test_each_unit_gets_its_own_tail_back(files: int, tmp_path: Path) -> None:
     table.refresh()
     (segment,) = sidecar.open_sidecar(table).segments
     (group,) = segment.fields[1]
-    found = dict(extract_filters(segment, 1, group))
+    found = dict(group_filters(segment, 1, group))
     by_place = {
         (entry.path, unit.row_group): found[ordinal + unit.row_group]
         for file, entry in enumerate(segment.files(range(segment.num_files)))

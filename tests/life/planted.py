@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from sidecar.bundle import filter_answers
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.units import fingerprints
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.indexing.previous import carrying
-from sidecar.planning import segment_answer
 from sidecar.planning.tasks import TaskMaker
 from sidecar.questions.narrowing import matching_units
 from sidecar.questions.row_ranges import RowRanges
@@ -32,14 +32,14 @@ def stale_file(patch: pytest.MonkeyPatch) -> None:
 
 def promoted_column(patch: pytest.MonkeyPatch) -> None:
     """A value is hashed in the width that the column has today, not in that of the file."""
-    known = segment_answer.probe_for
+    known = filter_answers.probe_for
 
     def probe_for(value: object, iceberg_type: str, encoding: Any) -> Any:
         wider = {("long", "int32"): "int64", ("double", "float"): "double"}
         name = wider.get((iceberg_type, getattr(encoding, "name", "")))
         return known(value, iceberg_type, Encoding.parse(name) if name else encoding)
 
-    patch.setattr(segment_answer, "probe_for", probe_for)
+    patch.setattr(filter_answers, "probe_for", probe_for)
 
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -67,16 +67,16 @@ def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
         answer = known(segment, question, holds, warnings)
         if question is None:
             return answer
-        asker = segment_answer._asker(segment, holds)
+        asker = filter_answers._asker(segment, holds)
 
         def ask(leaf: Any) -> Any:
-            return asker(leaf) & segment_answer.indexed_units(segment, leaf)
+            return asker(leaf) & filter_answers.indexed_units(segment, leaf)
 
         units = RowRanges.of_rows(matching_units(question, ask, segment.num_units).nonzero()[0])
-        return segment_answer.SegmentAnswer(units, segment.files_with(units), answer.unable, answer.kept_because)
+        return answer._replace(units=units, left=segment.files_with(units))
 
-    known = segment_answer.answer_of
-    patch.setattr("sidecar.planning.files.by_filters.answer_of", answer_of)
+    known = filter_answers.answer_of
+    patch.setattr(filter_answers, "answer_of", answer_of)
 
 
 def carried_files(patch: pytest.MonkeyPatch) -> None:

@@ -120,12 +120,14 @@ class _Segments:
 
     def places(self, file: Any) -> Iterator[tuple[Segment, range]]:
         """Yield the segments that list a file, with its units: under its present path, else under an earlier one."""
-        numbers = [(n, segment.file_ordinal(file)) for n, segment in enumerate(self._segments) if file.is_certain]
-        found = [(number, ordinal) for number, ordinal in numbers if ordinal is not None]
+        each = [(segment, segment.file_ordinal(file)) for segment in self._segments if file.is_certain]
+        found = [(segment, ordinal) for segment, ordinal in each if ordinal is not None]
         if not found and file.is_certain:
-            found = list(self._files.earlier(file).items())
-        for number, ordinal in found:
-            segment = self._segments[number]
+            numbers = self._files.earlier(file)
+            found = [
+                (s, n - s.first_file) for s in self._segments for n in numbers if 0 <= n - s.first_file < s.num_files
+            ]
+        for segment, ordinal in found:
             yield segment, range(*segment.unit_ranges[ordinal : ordinal + 2].tolist())
 
     def matches(self, condition: Condition, segment: Segment, unit: int) -> bool:

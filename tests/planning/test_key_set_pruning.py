@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.bundle.filters.key_lookup import KeyRuns
 from sidecar.errors import UsageError
-from sidecar.planning.files.by_filters import SegmentPlace
+from sidecar.planning.files.by_filters import FilePlace
 from sidecar.planning.funnel import KeptFilesBecause
 from sidecar.planning.keys import key_pruning
 from sidecar.planning.keys.key_pruning import KeyAnswer, KeyPruner
@@ -217,8 +217,7 @@ def test_a_damaged_index_keeps_the_files(catalog: Any) -> None:
     ],
 )
 def test_a_file_is_left_if_no_segment_that_indexed_it_denies_all_of_it(alive: Any, keep: bool) -> None:
-    segment: Any = None
-    places = [SegmentPlace(segment, 0, 0, np.array(flags, np.bool_)) for flags in alive]
+    places = [FilePlace(0, 0, np.array(flags, np.bool_)) for flags in alive]
     assert KeyAnswer(places, "").keep is keep
 
 

@@ -112,7 +112,7 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
         then._replace(record_count=rows + 1),
         then._replace(path=f"{copied.location()}/other{place.removeprefix(copied.location())}"),
     ):
-        assert moved.earlier(other) == {}
+        assert moved.earlier(other) == []
     sequence = then.file_sequence_number  # 0 in format version 1, where it tells nothing
     younger = then._replace(file_sequence_number=sequence + 1)
     assert bool(moved.earlier(younger)) == (sequence == 0)
@@ -131,7 +131,7 @@ def test_a_place_may_be_spelt_in_several_ways(table: Table) -> None:
         moved = SidecarFiles(found.segments, location + table.location().removeprefix("file:/"))
         for beginning in ("file:///", "file:/", "/"):
             path = beginning + file.path.removeprefix("file:/")
-            assert moved.find(file.known_as._replace(path=path)) == {0: file.ordinal}
+            assert moved.find(file.known_as._replace(path=path)) == [file.ordinal]
     found.close()
 
 

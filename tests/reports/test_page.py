@@ -149,7 +149,7 @@ def test_fill_by_file_has_the_mean_of_all_filters(table: Table) -> None:
     assert (len(fill.files), len(shares)) == (3, 2)  # the file that waits has none
     assert fill.files[-1] is None  # it is the newest
     opened = sidecar.open_sidecar(table)
-    exact = read_fill([(segment, segment.bundles[1]) for segment in opened.segments]).fill
+    exact = read_fill([segment.bundles[1] for segment in opened.segments]).fill
     opened.close()
     assert exact is not None
     assert (min(shares), max(shares)) == (exact.min, exact.max)

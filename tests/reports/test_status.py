@@ -305,7 +305,7 @@ def test_the_rate_by_probes_is_near_that_of_all_bits(lookups: Table) -> None:
     opened = sidecar.open_sidecar(lookups)
     for field_id, column in ((1, "k"), (2, "s")):
         segment = opened.segments[0]
-        exact = read_fill([(segment, segment.bundles[field_id])]).estimated_fpp
+        exact = read_fill([segment.bundles[field_id]]).estimated_fpp
         cost = status.lookups[column]
         assert exact is not None
         assert cost.rate is not None

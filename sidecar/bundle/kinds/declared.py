@@ -27,10 +27,10 @@ When sidecar gets a new kind:
 5. A kind that answers conditions must be asked. ``answers`` alone makes no plan ask it:
 
    * Lookups of values (:class:`sidecar.questions.conditions.HoldsAny`) need no new stage. Extend
-     ``planning/segment_answer.py``: ``_asker`` asks a segment, and ``indexed_units`` says which of its units have an
-     index. ``asked`` of ``IndexedFiles`` in ``planning/files/by_filters.py`` must have each
-     segment with such an index. That module reads the reasons for files that are not indexed from the coverage of
-     filters. Keys of joins, ``find`` and ``probe`` ask filters on their own.
+     ``bundle/filter_answers.py``: ``_asker`` asks a segment, and ``indexed_units`` says which of its units have an
+     index. ``unsearched`` in ``iceberg/statistics_files/sidecar_files.py`` must return each segment with such an index.
+     The reasons for files that are not indexed come from the coverage of filters (``states_without_filter``). Keys of
+     joins and ``probe`` ask filters on their own.
    * Other conditions need a stage that narrows files, such as ``planning/files/by_filters.py``, and its call in
      ``planning/files/choose.py``, or one that narrows row groups and pages, such as
      ``planning/files/by_row_groups.py``. ``questions/filter_questions.py`` leaves only lookups for filters.

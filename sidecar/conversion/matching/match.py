@@ -44,14 +44,20 @@ WRITTEN_ANEW = "the file was rewritten since it was indexed"
 class Match:
     """A data file as one segment lists it. ``units`` are unit ordinals by row group.
 
-    ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or :data:`BY_ENCRYPTION`: it proves that the file is the one that
-    was indexed. It is empty without a proof.
+    ``number`` is that of the file in the sidecar. ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or
+    :data:`BY_ENCRYPTION`: it proves that the file is the one that was indexed. It is empty without a proof.
     """
 
     segment: Segment
     entry: FileEntry
     units: tuple[int, ...]
+    number: int
     proof: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the segment lists plain files, not the files of a table."""
+        return is_plain(self.segment)
 
     @property
     def is_proven(self) -> bool:
@@ -161,14 +167,14 @@ class Finder:
         if stop - first != len(entry.units):
             raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
         if not _is_merged(entry):
-            return Match(segment, entry, tuple(range(first, stop)))
+            return Match(segment, entry, tuple(range(first, stop)), segment.first_file + ordinal)
         if not self._merged:
             raise UsageError(
                 "the sidecar has merged filters, one for all row groups that were indexed",
                 file=file.name,
                 hint="Extract the filters again without merging them.",
             )
-        return Match(segment, entry, (first,) * len(file.units))
+        return Match(segment, entry, (first,) * len(file.units), segment.first_file + ordinal)
 
     def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
         """Return the entries (ordinal, file) of a segment that may be this file at another path."""
@@ -231,7 +237,7 @@ def prove(file: Identity, matches: Sequence[Match]) -> list[Match]:
 
 def _proof(match: Match, file: Identity) -> str:
     """Return the proof for a plain file; an empty text without one."""
-    if not is_plain(match.segment) or not match.entry.entry:
+    if not match.is_plain or not match.entry.entry:
         return ""
     if file.is_unique:
         return BY_ENCRYPTION

@@ -31,8 +31,8 @@ from sidecar.questions.narrowing import Units
 class SidecarDamage:
     """The damage in a sidecar."""
 
-    units: Mapping[str, Mapping[IndexOfField, Units]]
-    """The units whose filter or index is damaged, by segment id, field id and kind."""
+    units: Mapping[IndexOfField, Units]
+    """The units whose filter or index is damaged, by field id and kind: bool[units of the sidecar]."""
     counts: frozenset[int]
     """The fields whose sketch of the whole table is damaged."""
     tables: frozenset[str] = frozenset()
@@ -57,22 +57,25 @@ def find_damage(sidecar: SidecarFile, entry: StatisticsFile) -> SidecarDamage:
     The warnings of the sidecar stay as they are: they decide whether anything of it is used.
     """
     causes, warnings = list(sidecar.doubts.causes), list(sidecar.doubts.warnings)
-    units: dict[str, dict[IndexOfField, Units]] = {}
+    units: dict[IndexOfField, Units] = {}
     tables: set[str] = set()
+
+    def note(key: IndexOfField, segment: Segment, flags: Units) -> None:
+        own = segment.own_units(units.setdefault(key, np.zeros(sidecar.num_units, np.bool_)))
+        own |= flags
+
     for segment in sidecar.segments:
         try:
             if _is_table_damaged(segment):
                 tables.add(segment.id)
-                everything = np.ones(segment.num_units, np.bool_)
-                units[segment.id] = {(one.field_id, one.kind): everything for one in segment.coverages}
+                for one in segment.coverages:
+                    note((one.field_id, one.kind), segment, np.ones(segment.num_units, np.bool_))
                 continue
             damaged = damaged_units(SourceSegment(sidecar, segment))
         except StorageError:
             continue
         for (blob_type, field_id), flags in damaged.items():
-            found = units.setdefault(segment.id, {})
-            key = field_id, KIND_OF_BLOB[blob_type].name
-            found[key] = flags | found[key] if key in found else flags
+            note((field_id, KIND_OF_BLOB[blob_type].name), segment, flags)
     sidecar.doubts.causes[:], sidecar.doubts.warnings[:] = causes, warnings
     counts = _broken_sketches(sidecar.puffin, entry)
     return SidecarDamage(units, frozenset(counts), frozenset(tables), tuple(footer_problems(sidecar)))

@@ -19,8 +19,9 @@ import numpy.typing as npt
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
-from sidecar.bundle.kinds.declared import BLOOM, THETA, is_united
+from sidecar.bundle.kinds.declared import KINDS, THETA, is_united
 from sidecar.bundle.model import Coverage, CoverageState, UnitState
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -29,12 +30,15 @@ from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta, sketched_fields
+from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.damage import SidecarDamage, find_damage
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts
 from sidecar.indexing.stage_one.tasks import BuildPlan
+from sidecar.puffin.types import ORC_BLOOM, SBBF
+from sidecar.questions.narrowing import Units
 
 
 @dataclass
@@ -83,7 +87,8 @@ class ReusableSidecar:
 
     def damaged(self, segment: Segment) -> Mapping[IndexOfField, npt.NDArray[np.bool_]]:
         """Return the units (bool[n]) of a segment whose index is damaged, by field id and kind."""
-        return {} if self.damage is None else self.damage.units.get(segment.id, {})
+        damage = {} if self.damage is None else self.damage.units
+        return {key: own for key, units in damage.items() if (own := segment.own_units(units)).any()}
 
     def has_damage(self, segment: Segment) -> bool | None:
         """Return whether an index of a segment is damaged that would be carried over; ``None`` if nobody has looked.
@@ -188,7 +193,7 @@ def _fill(
     segments = earlier.found.sidecar.segments
     earlier.stale = _stale(segments, plan)
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
-    earlier.having = _having(segments, listing.files, live, plan, earlier)
+    earlier.having = _having(earlier.found.sidecar, listing.files, live, plan, earlier)
     if not full:
         earlier.served = _served(earlier, plan)
     _choose_segments(earlier, table, listing, plan, live, most_files)
@@ -204,8 +209,7 @@ def _fill(
         if any(earlier.counts.lost.values()):
             earlier.served = _served(earlier, plan)
             _choose_segments(earlier, table, listing, plan, live, most_files)
-    for segment in earlier.segments:
-        _note_counted(earlier, segment, live[segment.id])
+    _note_counted(earlier, live)
 
 
 def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:
@@ -255,13 +259,19 @@ def _only_in(segment: Segment, others: Sequence[Segment], live: Mapping[str, Map
     }
 
 
-def _note_counted(earlier: ReusableSidecar, segment: Segment, live: Mapping[int, int]) -> None:
-    """Note which files a carried segment has counted. ``live`` is what :func:`live_files` returns for it."""
-    for (field_id, kind), coverage in _kinds(segment):
+def _note_counted(earlier: ReusableSidecar, live: Mapping[str, Mapping[int, int]]) -> None:
+    """Note which files the carried segments have counted."""
+    carried, places = NumberedFiles(earlier.segments), _placed(earlier.segments, live)
+    for field_id, kind in carried.recorded:
         if is_united(kind):
-            counted, has_removed = counted_files(segment, coverage, live)
-            earlier.counted.setdefault(field_id, set()).update(counted)
+            earlier.counted[field_id], has_removed = counted_files(carried, field_id, kind, places)
             earlier.removed |= {field_id} if has_removed else set()
+
+
+def _placed(segments: Sequence[Segment], live: Mapping[str, Mapping[int, int]]) -> Places:
+    """Return where segments list live files, by the ordinals of these in the listing."""
+    pairs = [(at, segment.first_file + own) for segment in segments for at, own in live[segment.id].items()]
+    return Places(*np.array(pairs, np.int64).reshape(-1, 2).T)
 
 
 def wanted_indexes(plan: BuildPlan) -> list[IndexOfField]:
@@ -274,9 +284,9 @@ def _kinds(segment: Segment) -> list[tuple[IndexOfField, Coverage]]:
 
 
 def _having(
-    segments: Sequence[Segment],
+    sidecar: SidecarFile,
     files: Sequence[SnapshotFile],
-    live: dict[str, dict[int, int]],
+    live: Mapping[str, Mapping[int, int]],
     plan: BuildPlan,
     earlier: ReusableSidecar,
 ) -> dict[int, set[IndexOfField]]:
@@ -284,24 +294,26 @@ def _having(
 
     Of the columns that are indexed now, only filters of the requested rate and format count.
     """
-    having: dict[int, set[IndexOfField]] = {}
-    asked = set(wanted_indexes(plan))
-    rates = plan.fixed_rates()
-    for segment in segments:
-        wants = {want for want, _ in _kinds(segment) if has_rate(segment, want, rates.get(want[0]))}
-        wants = {want for want in wants if (segment.header.segment_id, want[0]) not in earlier.stale}
-        damaged = {want: flags for want, flags in earlier.damaged(segment).items() if want in asked}
-        first, others = segment.unit_ranges, _other_format(segment, plan)
-        tried_again = _tried_again(segment, plan)
-        for ordinal, known in live[segment.id].items():
-            units = range(first[known], first[known + 1])
-            if not units and files[ordinal].record_count:
-                continue  # a file that could not be read is tried again
-            is_orc = files[ordinal].data_file.file_format == FileFormat.ORC
-            odd = {want for want in asked & others.keys() if is_orc and others[want][units.start : units.stop].any()}
-            for flags_of in (tried_again, damaged):
-                odd |= {want for want, flags in flags_of.items() if flags[units.start : units.stop].any()}
-            having.setdefault(ordinal, set()).update(wants - odd)
+    at, numbers = _placed(sidecar.segments, live)
+    has_rows = np.array([bool(file.record_count) for file in files], np.bool_)[at]
+    # A file with rows and without units could not be read: it is tried again.
+    is_read = ~has_rows | (sidecar.unit_ranges[numbers + 1] > sidecar.unit_ranges[numbers])
+    at, numbers = at[is_read], numbers[is_read]
+    is_orc = np.array([file.data_file.file_format == FileFormat.ORC for file in files], np.bool_)[at]
+    having: dict[int, set[IndexOfField]] = {ordinal: set() for ordinal in at.tolist()}
+    asked, rates = set(wanted_indexes(plan)), plan.fixed_rates()
+    for want in sidecar.recorded:
+        states, is_recorded = sidecar.coverage(*want)
+        has = is_recorded[numbers] & ~sidecar.in_some_unit(_tried_again(states, plan), numbers)
+        if want in asked:
+            damaged = None if earlier.damage is None else earlier.damage.units.get(want)
+            has &= True if damaged is None else ~sidecar.in_some_unit(damaged, numbers)
+            has &= ~(is_orc & sidecar.in_some_unit(_in_other_format(sidecar, want, plan), numbers))
+        for segment, own, _ in sidecar.of_files(numbers):
+            if (segment.header.segment_id, want[0]) in earlier.stale or not has_rate(segment, want, rates.get(want[0])):
+                has[own] = False
+        for ordinal in at[has].tolist():
+            having[ordinal].add(want)
     return having
 
 
@@ -326,23 +338,16 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     return found
 
 
-def _tried_again(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
-    """Return for each want the units (bool[n]) that the segment does not serve, although it lists them.
+def _tried_again(coverage: Coverage, plan: BuildPlan) -> Units:
+    """Return the units of which a listed file is not served.
 
     No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
     longer found as it was.
     """
     reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.encryption_keys is None else [UnitState.ENCRYPTED])}
-    found = {}
-    for want, coverage in _kinds(segment):
-        codes = [
-            code
-            for code, state in enumerate(coverage.states)
-            if state.state in reasons or not _holds(state, coverage.field_id, plan)
-        ]
-        if codes:
-            found[want] = np.isin(coverage.codes, codes)
-    return found
+    states = enumerate(coverage.states)
+    again = [n for n, one in states if one.state in reasons or not _holds(one, coverage.field_id, plan)]
+    return np.isin(coverage.codes, again)
 
 
 def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
@@ -352,16 +357,15 @@ def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
     return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
-def _other_format(segment: Segment, plan: BuildPlan) -> dict[IndexOfField, npt.NDArray[np.bool_]]:
-    """Return for each want the units (bool[n]) with a filter in a format that differs from the requested one."""
-    other = {"parquet": segment.orc_bundles, "orc": segment.bundles}.get(plan.options.filter_format, {})
-    found = {}
-    for field_id, bundle in other.items():
-        flags = np.zeros(segment.num_units, np.bool_)
-        for group in bundle.toc.groups:
-            flags[group.ordinals()] = True
-        found[field_id, BLOOM] = flags
-    return found
+def _in_other_format(sidecar: SidecarFile, want: IndexOfField, plan: BuildPlan) -> Units:
+    """Return the units with a filter in a format that differs from the requested one."""
+    field_id, kind = want
+    other = {"parquet": ORC_BLOOM, "orc": SBBF}.get(plan.options.filter_format)
+    flags = np.zeros(sidecar.num_units, np.bool_)
+    for bundle, _, units in sidecar.groups_of(field_id) if other in KINDS[kind].blob_types else ():
+        if bundle.toc.rule_type.blob_type == other:
+            flags[units] = True
+    return flags
 
 
 def has_rate(segment: Segment, want: IndexOfField, fpp: float | None) -> bool:

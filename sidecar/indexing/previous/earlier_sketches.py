@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.model import Coverage
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
@@ -22,6 +21,7 @@ from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, SnapshotFile
+from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
@@ -79,19 +79,15 @@ class ReusableCounts:
             self.sketches[field_id] = ThetaSketch.union([*before, *sketches])
 
 
-def counted_files(segment: Segment, coverage: Coverage, live: Mapping[int, int]) -> tuple[set[int], bool]:
-    """Return the live files (ordinals in the listing) of which a segment has counted all units of a column.
+def counted_files(sidecar: NumberedFiles, field_id: int, kind: str, live: Places) -> tuple[set[int], bool]:
+    """Return the live files (ordinals in the listing) of which some segment has counted all units of a column.
 
-    Besides, whether it has counted units of files that are gone. ``live`` has for each live file of the segment, by its
-    ordinal in the listing, that in the segment.
+    Besides, whether one has counted units of files that are gone.
     """
-    first = segment.unit_ranges
-    gone = np.ones(len(first) - 1, np.bool_)
-    gone[list(live.values())] = False
-    units = np.diff(first)
-    whole = (units > 0) & (np.diff(np.concatenate(([0], np.cumsum(coverage.indexed)))[first]) == units)
-    has_removed = bool((coverage.files_with_entries(first) & gone).any())
-    return {ordinal for ordinal, known in live.items() if whole[known]}, has_removed
+    states, gone = sidecar.coverage(field_id, kind)
+    gone[live.numbers] = False
+    has_removed = bool(sidecar.in_some_unit(states.indexed, gone.nonzero()[0]).any())
+    return set(live.at[sidecar.in_all_units(states.indexed, live.numbers)].tolist()), has_removed
 
 
 def marks_by_files(listing: Listing, counted: Collection[int], has_removed: bool) -> CountMarks:

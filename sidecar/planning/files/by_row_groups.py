@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import FileScanTask
 
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.files.by_filters import IndexedFiles, SegmentPlace, places_of
+from sidecar.planning.files.by_filters import FilePlace, IndexedFiles, places_of
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy
 from sidecar.planning.funnel import KeptFilesBecause, KeptReason
@@ -134,10 +135,10 @@ def _narrow(
     places = _places(kept, index)
     listed = 0 if opened.question is not None else _count_uncounted(kept, places, index)
     if keys is not None and bounded is not None:
-        kept, places = _ask_for_keys(kept, places, keys, bounded, opened)
+        kept, places = _ask_for_keys(kept, places, keys, bounded, opened, index.files)
     asked = [(task.file, found) for task, found in zip(kept.tasks, places, strict=True)]
     groups, known, keep, reasons = Counter[str](), dict[str, KeptRowGroups](), list[bool](), list[KeptReason]()
-    for (file, found), left, reason in zip(asked, pruner.narrow(asked), kept.reasons, strict=True):
+    for (file, found), left, reason in zip(asked, pruner.narrow(index.files, asked), kept.reasons, strict=True):
         groups.update(_counts(found, left))
         keep.append(left is None or bool(left.kept))
         reasons.append(reason if left is None else _reason(left, reason))
@@ -154,14 +155,14 @@ def _narrow(
     )
 
 
-def _count_uncounted(kept: KeptTasks, places: Sequence[Sequence[SegmentPlace]], index: IndexedFiles) -> int:
+def _count_uncounted(kept: KeptTasks, places: Sequence[Sequence[FilePlace]], index: IndexedFiles) -> int:
     """Count files that segments list, of manifests that they do not list."""
     of_set = [(files, rows) for _, files, rows in kept.chosen.by_manifest]
-    uncounted = [not files.source.is_counted(index) for files, rows in of_set for _ in range(rows.stop - rows.start)]
-    return sum(uncounted[at] and bool(found) for at, found in zip(kept.at, places, strict=True))
+    counted = [files.source.is_counted(index.files) for files, rows in of_set for _ in range(rows.stop - rows.start)]
+    return sum(not counted[at] and bool(found) for at, found in zip(kept.at, places, strict=True))
 
 
-def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[SegmentPlace]]:
+def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[FilePlace]]:
     """Return where segments list the file of each task; nowhere if two tasks have one path."""
     by_set = {id(files): places_of(files, index) for files in kept.chosen.sets if len(files)}
     found = [p for _, files, rows in kept.chosen.by_manifest for p in by_set[id(files)][rows]]
@@ -171,14 +172,15 @@ def _places(kept: KeptTasks, index: IndexedFiles) -> list[list[SegmentPlace]]:
 
 def _ask_for_keys(
     kept: KeptTasks,
-    places: list[list[SegmentPlace]],
+    places: list[list[FilePlace]],
     keys: KeyPruner,
     bounded: FilesWithinBounds,
     opened: OpenedSidecar,
-) -> tuple[KeptTasks, list[list[SegmentPlace]]]:
+    sidecar: NumberedFiles,
+) -> tuple[KeptTasks, list[list[FilePlace]]]:
     """Return the tasks and places that the keys leave."""
     warned = len(opened.warnings)
-    answers = keys.by_filters(places, bounded)
+    answers = keys.by_filters(sidecar, places, bounded)
     # A new warning means that a filter could not be read, so "may match" can be due to the damage.
     damaged = len(opened.warnings) > warned
     reasons = list[KeptReason]()
@@ -196,7 +198,7 @@ def _ask_for_keys(
     ), [answer.places for answer in answers if answer.keep]
 
 
-def _counts(places: Sequence[SegmentPlace], kept: KeptRowGroups | None) -> dict[str, int]:
+def _counts(places: Sequence[FilePlace], kept: KeptRowGroups | None) -> dict[str, int]:
     """Count the row groups of a file: all of them, and those that filters and page indexes dropped."""
     if kept is None:
         return {"total": max((len(place.alive) for place in places), default=0)}

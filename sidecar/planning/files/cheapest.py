@@ -4,7 +4,7 @@ A stage sees the files that the stages before it left. Entries come from records
 that are decoded one by one, or from the manifest.
 
 *   A manifest that was opened: its entries were read, so bounds come first, then filters.
-*   More than :data:`FEW` files that a segment lists: filters (about a byte a file), then columns of bounds if these are
+*   More than :data:`FEW` files that segments list: filters (about a byte a file), then columns of bounds if these are
     fewer bytes than the records, then entries.
 *   Up to :data:`FEW` such files: columns of bounds, then filters, then entries. If records are fewer bytes, or the
     columns cannot answer all of the predicate: entries, then filters.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import ManifestFile
 
-from sidecar.bundle.segment import Segment
+from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.planning import bound_columns
 from sidecar.planning.tasks import Evaluators, count_files
 
@@ -46,11 +46,11 @@ def is_worth_opening(lines: Sequence[ManifestFile], bound: BooleanExpression, ev
     return bool(bound_columns.helpful_fields(bound)) or any(map(evaluators.partition_field_ids, specs))
 
 
-def columns_are_cheaper(segment: Segment, fields: set[int], partitions: bool, ordinals: npt.NDArray[np.int64]) -> bool:
-    """Return whether bounds (and partitions) of all files are fewer bytes than the records of ``ordinals``."""
-    if not fields and not partitions:
-        return False
-    return segment.units.bytes_of_columns(fields, partitions) < segment.units.bytes_of_files(ordinals)
+def columns_are_cheaper(
+    files: NumberedFiles, fields: set[int], partitions: bool, numbers: npt.NDArray[np.int64]
+) -> bool:
+    """Return whether bounds (and partitions) of all files are fewer bytes than the records of ``numbers``."""
+    return bool(fields or partitions) and files.columns_are_smaller(fields, partitions, numbers)
 
 
 def open_instead(spans: npt.NDArray[np.int64], owners: npt.NDArray[np.int64]) -> list[int]:

@@ -1,7 +1,7 @@
 """Chooses the files of a plan: makes file sets of a snapshot's manifests, and lets the stages narrow each.
 
-Manifests that a segment lists become one set a segment. First these are narrowed by what a sidecar has as columns, so
-that a caller knows how many files are left before an entry of one is read. Then entries are read; each other manifest
+Manifests that segments list become one set. First this is narrowed by what a sidecar has as columns, so that
+a caller knows how many files are left before an entry of one is read. Then entries are read; each other manifest
 is opened, and is a set of its own. The order of the stages is that of :mod:`sidecar.planning.files.cheapest`.
 
 The sidecar is opened if the predicate asks something of filters, or if there are so many files that reading their
@@ -94,16 +94,13 @@ class FileChooser:
     def _listed(
         self, index: IndexedFiles, lines: Sequence[Line], manifests: Sequence[ManifestFile]
     ) -> list[FileSet[ListedManifests]]:
-        """Return the files of manifests that segments list, a set for each segment."""
-        index.note_manifests(manifests)
+        """Return the files of manifests that segments list, one set of all."""
+        index.files.note_manifests(manifests)
         often = Counter(line.file.manifest_path for line in lines)
-        by_segment: dict[int, list[Line]] = {}
-        for line in lines:
-            # A manifest that is in the list twice is opened twice: its lines may inherit different numbers.
-            if often[line.file.manifest_path] == 1 and (listing := index.listing(line.file)):
-                by_segment.setdefault(next(iter(listing)), []).append(line)
-        sources = [ListedManifests.of(index, number, own) for number, own in by_segment.items()]
-        return [self._by_columns(index, source) for source in sources if source is not None]
+        # A manifest that is in the list twice is opened twice: its lines may inherit different numbers.
+        known = [line for line in lines if often[line.file.manifest_path] == 1 and index.files.listings(line.file)]
+        source = ListedManifests.of(index.files, known)
+        return [] if source is None else [self._by_columns(index, source)]
 
     def _by_columns(self, index: IndexedFiles, source: ListedManifests) -> FileSet[ListedManifests]:
         """Return the files that columns of the sidecar leave; all of them if their entries come first."""
@@ -150,7 +147,7 @@ class FileChooser:
                     what = "because its entries in the sidecar are in doubt"
                     self.opened.warn(f"manifest {line.file.manifest_path} is opened, {what}: {doubt}")
             good = [line for line in source.lines if line.place not in wrong.doubts]
-            left = ListedManifests.of(index, source.number, good) if good else None
+            left = ListedManifests.of(index.files, good)
             if left is not None:
                 yield from self._with_entries(index, self._by_columns(index, left), io)
 

@@ -1,15 +1,15 @@
 """Holds the data files of a snapshot that are still candidates, as a value: stages return a smaller one.
 
-A :class:`FileSet` has the files of the manifests of one source: those that a segment lists, or one that was opened.
-Files are rows: those of a segment have its ordinals, those of a manifest their positions in it. Nothing is stored for a
-file that is out. Each step keeps the rows that were left before it, so what dropped a file is looked up, and counting
-is subtraction.
+A :class:`FileSet` has the files of the manifests of one source: those that segments list, or one that was opened.
+Files are rows: listed ones have running numbers, those of an opened manifest their positions in it. Nothing is stored
+for a file that is out. Each step keeps the rows that were left before it, so what dropped a file is looked up, and
+counting is subtraction.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 
-from sidecar.filters.arrays import Ordinals
 from sidecar.planning.funnel import KeptReason
 from sidecar.questions.row_ranges import RowRanges
 
 if TYPE_CHECKING:
-    from sidecar.planning.files.by_filters import IndexedFiles
+    from sidecar.iceberg.statistics_files.sidecar_files import Places, SidecarFiles
 
 Mask = npt.NDArray[np.bool_]
 SetRows = npt.NDArray[np.int64]
@@ -77,7 +76,7 @@ class Reasons:
 
 
 class FileSource(Protocol):
-    """Knows all files of some manifests, and finds them in segments."""
+    """Knows all files of some manifests, and finds them in the sidecar."""
 
     @property
     def places(self) -> Sequence[int]:
@@ -88,20 +87,20 @@ class FileSource(Protocol):
         """The rows of each manifest, rising; no two of them overlap."""
 
     @property
-    def own(self) -> int | None:
-        """The segment whose ordinals are the rows."""
+    def is_numbered(self) -> bool:
+        """Whether a row is the running number of the file in the sidecar."""
 
     @property
     def entries(self) -> Mapping[int, ManifestEntry]:
         """The manifest entries that were read, by row."""
 
-    def asked(self, index: IndexedFiles) -> Sequence[int]:
-        """Return the segments, by number, that are asked about the files."""
+    def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
+        """Return where the sidecar lists the files in ``rows``, which rise; with ``fields``, as few as will do.
 
-    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals in segment ``number`` of the files in ``rows``, which rise."""
+        These are then the fields whose filters are asked.
+        """
 
-    def is_counted(self, index: IndexedFiles) -> bool:
+    def is_counted(self, files: SidecarFiles) -> bool:
         """Return whether segments list the manifests of the files, so that these are counted with them."""
 
     def holding(self, entries: Mapping[int, ManifestEntry]) -> FileSource:
@@ -132,15 +131,12 @@ class Step:
     by: DroppedBy
     before: RowRanges
     """The rows that were left before."""
-    segment: int | None = None
-    """The segment whose filters were asked, by number."""
 
 
 class Judgement(NamedTuple):
     """What one stage said of a file."""
 
     by: DroppedBy
-    segment: int | None
     is_kept: bool
 
 
@@ -173,28 +169,28 @@ class FileSet(Generic[S_co]):
         """The manifest entries of the files that are left, which were read. Once: callers take a manifest at a time."""
         return [self.source.entries[row] for row in self.rows.tolist()]
 
-    def within(self, rows: RowRanges, by: DroppedBy, segment: int | None = None) -> FileSet[S_co]:
+    def within(self, rows: RowRanges, by: DroppedBy) -> FileSet[S_co]:
         """Return the files that are among ``rows``."""
         if self.reasons is not None:
-            return self.narrow(rows.holds(self.rows), by, segment)
-        return self._after(by, segment, self.left & rows if rows else rows, None)
+            return self.narrow(rows.holds(self.rows), by)
+        return self._after(by, self.left & rows if rows else rows, None)
 
-    def narrow(self, keep: Mask, by: DroppedBy, segment: int | None = None) -> FileSet[S_co]:
+    def narrow(self, keep: Mask, by: DroppedBy) -> FileSet[S_co]:
         """Return the files where ``keep`` is set."""
         if keep.all():
-            return self._after(by, segment, self.left, self.reasons)
+            return self._after(by, self.left, self.reasons)
         reasons = None if self.reasons is None else self.reasons.only(keep)
-        return self._after(by, segment, RowRanges.of_rows(self.rows[keep]), reasons)
+        return self._after(by, RowRanges.of_rows(self.rows[keep]), reasons)
 
     def having(self, entries: Mapping[int, ManifestEntry]) -> FileSet[S_co]:
         """Return the files that have an entry, by row: those that partition and bounds leave."""
         if len(entries) == len(self):
-            return self._after(DroppedBy.METADATA, None, self.left, self.reasons)
+            return self._after(DroppedBy.METADATA, self.left, self.reasons)
         return self.within(RowRanges.of_rows(np.fromiter(entries, np.int64, len(entries))), DroppedBy.METADATA)
 
-    def _after(self, by: DroppedBy, segment: int | None, left: RowRanges, reasons: Reasons | None) -> FileSet[S_co]:
+    def _after(self, by: DroppedBy, left: RowRanges, reasons: Reasons | None) -> FileSet[S_co]:
         """Return this set after one more step. ``replace`` would take four times as long, in each lookup."""
-        return FileSet(self.source, left, (*self.steps, Step(by, self.left, segment)), reasons, self.counts)
+        return FileSet(self.source, left, (*self.steps, Step(by, self.left)), reasons, self.counts)
 
     def _narrowings(self) -> Iterator[tuple[Step, RowRanges]]:
         """Yield each step with the rows that were left after it."""
@@ -221,7 +217,7 @@ class FileSet(Generic[S_co]):
         one = np.array([row])
         for step, after in self._narrowings():
             if step.before.holds(one)[0]:
-                yield Judgement(step.by, step.segment, bool(after.holds(one)[0]))
+                yield Judgement(step.by, bool(after.holds(one)[0]))
 
     def without_entries(self) -> FileSet[FileSource]:
         """Return the set without what was read of its files, to look up what became of one."""

@@ -75,7 +75,7 @@ def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -
     live = _opened_instead(source, owners, io)
     owner_of = dict(zip(rows, owners.tolist(), strict=True))
     wanted = [row for row, owner in owner_of.items() if owner not in live]
-    records = dict(zip(wanted, source.segment.files(wanted), strict=True))
+    records = dict(zip(wanted, source.files.entries(wanted), strict=True))
     entries, doubts = dict[int, ManifestEntry](), dict[int, SidecarError]()
     for row, owner in owner_of.items():
         try:
@@ -128,15 +128,16 @@ def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) 
 
 
 def _recorded(source: ListedManifests, owner: int, file: FileEntry | None) -> ManifestEntry:
-    return recorded_entry(file, source.segment.schemas, source.listed[owner], source.lines[owner].file)
+    schema = source.files.schema(source.listed[owner].schema)
+    return recorded_entry(file, schema, source.lines[owner].file)
 
 
 def _walked(files: ListedFileSet, evaluators: Evaluators) -> ListedFileSet | None:
     """Make entries of all records at once; ``None`` if they have to be decoded one by one."""
     from sidecar.iceberg.records.entries import EntryMaker
 
-    source, segment = files.source, files.source.segment
-    table = segment.file_columns(files.rows)
+    source = files.source
+    table = source.files.file_columns(files.rows)
     if table is None:
         return None
     owners, (kinds, kind_of) = source.manifest_of(files.rows), source.kinds_of(files.rows)
@@ -146,7 +147,7 @@ def _walked(files: ListedFileSet, evaluators: Evaluators) -> ListedFileSet | Non
         if not len(chosen):
             continue
         try:
-            decoder = entry_decoder(segment.schemas[schema] if 0 <= schema < len(segment.schemas) else "")
+            decoder = entry_decoder(source.files.schema(schema) or "")
             maker = EntryMaker(decoder, _stored_records(table, chosen), evaluators.partition(spec_id))
             for row, entry in _made(maker, source, owners[chosen], evaluators):
                 found[chosen[row]] = entry
@@ -169,7 +170,7 @@ def _made(
 
 
 def _stored_records(table: pa.Table, rows: Ordinals) -> StoredRecords:
-    """Return rows of a table of files (:meth:`Segment.file_columns`) as records to walk."""
+    """Return rows of a table of files (:meth:`SidecarFiles.file_columns`) as records to walk."""
     from sidecar.iceberg.records.entries import StoredRecords
 
     chosen: Any = table if len(rows) == table.num_rows else table.take(pa.array(rows, pa.int64()))

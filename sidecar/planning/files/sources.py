@@ -1,13 +1,12 @@
-"""Sources of file sets: manifests that a segment lists, a manifest that was opened, files that a catalog planned.
+"""Sources of file sets: manifests that a sidecar lists, a manifest that was opened, files that a catalog planned.
 
-A source finds its files in segments: by their position in a manifest if the segment lists that manifest unchanged, else
-by their fingerprints, else by their path within the table. The fingerprints of all files of a segment are many bytes,
-so they are read only if the segment may list a file after all.
+A source finds the places of its files in the sidecar: by their position in a manifest that is listed unchanged, else by
+their fingerprints, else by their path within the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
@@ -18,44 +17,40 @@ from pyiceberg.manifest import ManifestEntry
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import ListedManifest
-from sidecar.bundle.segment import Segment
-from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, Fingerprints, fingerprint
+from sidecar.bundle.units.fingerprints import FINGERPRINT, FINGERPRINT_BYTES, fingerprint
 from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.manifests import identity_of
-from sidecar.planning.files.by_filters import IndexedFiles
+from sidecar.iceberg.statistics_files.sidecar_files import Places, SidecarFiles, Unsearched
 from sidecar.planning.files.file_set import FileSet, Line, RowSpans, SetRows
 
 Kind = tuple[int, int]
-"""A spec id, and the ordinal of the Avro schema of records. Partition tuples compare only within one of each."""
+"""A spec id, and the number of the Avro schema of records. Partition tuples compare only within one of each."""
+NOWHERE = Places.joined([])
 
 
 @dataclass(frozen=True, eq=False)
 class ListedManifests:
-    """Manifests that segment ``number`` lists unchanged, in its order. A row is a file's ordinal in the segment."""
+    """Manifests that segments list unchanged, in the order of their files there. A row is a file's running number."""
 
-    segment: Segment
-    number: int
+    files: SidecarFiles
     lines: Sequence[Line]
-    listings: Sequence[Mapping[int, ListedManifest]]
-    """For each manifest, how segments list it, by segment number."""
+    listings: Sequence[Sequence[ListedManifest]]
+    """For each manifest, how segments list it. Its rows are those of the first one."""
     spans: RowSpans
     entries: Mapping[int, ManifestEntry] = field(default_factory=dict)
+    is_numbered: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, index: IndexedFiles, number: int, lines: Iterable[Line]) -> ListedManifests | None:
-        """Return manifests in the order of a segment that lists them; ``None`` if two of them claim one file."""
-        ordered = sorted(lines, key=lambda line: index.listing(line.file)[number].first_file)
-        listings = [index.listing(line.file) for line in ordered]
-        own = [listing[number] for listing in listings]
-        spans = np.array([(manifest.first_file, manifest.first_file + manifest.live_files) for manifest in own])
-        if (spans[1:, 0] < spans[:-1, 1]).any():
-            return None
-        return cls(index.segments[number], number, ordered, listings, spans)
-
-    @property
-    def own(self) -> int:
-        """The segment whose ordinals are the rows."""
-        return self.number
+    def of(cls, files: SidecarFiles, lines: Iterable[Line]) -> ListedManifests | None:
+        """Return those manifests whose files no other one claims; ``None`` if there are none."""
+        ordered = sorted(lines, key=lambda line: files.listings(line.file)[0].first_file)
+        own = [files.listings(line.file)[0] for line in ordered]
+        spans = np.array([(m.first_file, m.first_file + m.live_files) for m in own], np.int64).reshape(-1, 2)
+        shared = spans[1:, 0] < np.maximum.accumulate(spans[:, 1])[:-1]
+        if shared.any():
+            claimed = np.append(shared, False) | np.append(False, shared)
+            return cls.of(files, [line for line, also in zip(ordered, claimed.tolist(), strict=True) if not also])
+        return cls(files, ordered, [files.listings(line.file) for line in ordered], spans) if ordered else None
 
     @property
     def places(self) -> Sequence[int]:
@@ -64,20 +59,16 @@ class ListedManifests:
 
     @cached_property
     def listed(self) -> Sequence[ListedManifest]:
-        """The manifests as the segment lists them."""
-        return [listing[self.number] for listing in self.listings]
+        """The manifests as the first segment lists them."""
+        return [listing[0] for listing in self.listings]
 
-    def is_counted(self, index: IndexedFiles) -> bool:
+    def is_counted(self, files: SidecarFiles) -> bool:
         """Return whether segments list the manifests of the files."""
         return True
 
     def holding(self, entries: Mapping[int, ManifestEntry]) -> ListedManifests:
         """Return the source with other entries."""
-        return ListedManifests(self.segment, self.number, self.lines, self.listings, self.spans, entries)
-
-    def asked(self, index: IndexedFiles) -> Sequence[int]:
-        """Return the segment itself and all that have filters of a column of the question."""
-        return sorted({self.number, *index.asked})
+        return ListedManifests(self.files, self.lines, self.listings, self.spans, entries)
 
     def manifest_of(self, rows: SetRows) -> npt.NDArray[np.int64]:
         """Return the manifest of each row, as an ordinal of :attr:`lines`."""
@@ -93,26 +84,24 @@ class ListedManifests:
         ]
         return [*known], np.array(numbers)[self.manifest_of(rows)]
 
-    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals of files in a segment. The order of a manifest's files is one in all segments."""
-        if number == self.number:
-            return rows
-        firsts = np.array([listing[number].first_file if number in listing else -1 for listing in self.listings])
-        if (firsts < 0).all():
-            return self._searched(number, rows, index)
-        manifests = self.manifest_of(rows)
-        known = firsts[manifests] >= 0
-        by_position: Ordinals = firsts[manifests] + rows - self.spans[manifests, 0]
-        if known.all():
-            return by_position
-        return np.where(known, by_position, self._searched(number, rows, index))
+    def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
+        """Return the rows themselves, and the places of the files in other segments that list them.
 
-    def _searched(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        if index.whole[number]:
-            return np.full(len(rows), -1, np.int64)
-        if self.entries:
-            return search(index.segments[number], [identity_of(self.entries[row]) for row in rows.tolist()])
-        return index.segments[number].same_files(self.segment, rows)
+        The order of a manifest's files is one in all segments.
+        """
+        found = [Places(np.arange(len(rows)), rows)]
+        manifests = self.manifest_of(rows) if len(self.files.segments) > 1 else rows
+        for also in range(1, max(map(len, self.listings), default=0)):
+            firsts = np.array([listing[also].first_file if also < len(listing) else -1 for listing in self.listings])
+            at = np.flatnonzero(firsts[manifests] >= 0)
+            own = manifests[at]
+            found.append(Places(at, firsts[own] + rows[at] - self.spans[own, 0]))
+        known = Places.joined(found)
+        unsearched = files.unsearched(len(rows), known, fields=fields)
+        if not unsearched:
+            return known
+        fingerprints = files.fingerprints(rows)
+        return Places.joined([known, *(one.search(fingerprints) for one in unsearched)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +111,7 @@ class OpenedManifest:
     line: Line
     count: int
     entries: Mapping[int, ManifestEntry]
-    own: ClassVar[None] = None
+    is_numbered: ClassVar[bool] = False
 
     @property
     def places(self) -> Sequence[int]:
@@ -134,26 +123,19 @@ class OpenedManifest:
         """The rows of the manifest."""
         return np.array([(0, self.count)])
 
-    def is_counted(self, index: IndexedFiles) -> bool:
+    def is_counted(self, files: SidecarFiles) -> bool:
         """Return whether segments list the manifest of the files."""
-        return bool(index.listing(self.line.file))
+        return bool(files.listings(self.line.file))
 
     def holding(self, entries: Mapping[int, ManifestEntry]) -> OpenedManifest:
         """Return the source with other entries."""
         return replace(self, entries=entries)
 
-    def asked(self, index: IndexedFiles) -> Sequence[int]:
-        """Return all segments: each may list some of the files."""
-        return range(len(index.segments))
-
-    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
-        # A whole segment has no file of another manifest. One that lists this manifest is searched after all.
-        listing = index.listing(self.line.file)
-        skipped = [is_whole and other not in listing for other, is_whole in enumerate(index.whole)]
-        if skipped[number]:
-            return np.full(len(rows), -1, np.int64)
-        return located(number, index, [identity_of(self.entries[row]) for row in rows.tolist()], skipped)
+    def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
+        """Return the places of files in all segments, by their fingerprints or by an earlier path."""
+        unsearched = files.unsearched(len(rows), NOWHERE, self.line.file)
+        identities = [identity_of(self.entries[row]) for row in rows.tolist()] if unsearched else []
+        return located(files, unsearched, identities)
 
 
 def opened(line: Line, count: int, entries: Mapping[int, ManifestEntry]) -> FileSet[OpenedManifest]:
@@ -171,7 +153,7 @@ class PlannedFiles:
     paths: Sequence[str]
     identities: Sequence[DataFileIdentity | None]
     places: ClassVar[tuple[int, ...]] = (0,)
-    own: ClassVar[None] = None
+    is_numbered: ClassVar[bool] = False
     entries: ClassVar[Mapping[int, ManifestEntry]] = {}
 
     @property
@@ -179,7 +161,7 @@ class PlannedFiles:
         """All rows."""
         return np.array([(0, len(self.paths))])
 
-    def is_counted(self, index: IndexedFiles) -> bool:
+    def is_counted(self, files: SidecarFiles) -> bool:
         """Return False: the manifests of the files are unknown."""
         return False
 
@@ -187,50 +169,35 @@ class PlannedFiles:
         """Return this source: a catalog returns no entries."""
         return self
 
-    def asked(self, index: IndexedFiles) -> Sequence[int]:
-        """Return all segments: each may list some of the files."""
-        return range(len(index.segments))
-
-    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals of files in a segment, by their fingerprints or by an earlier path."""
-        if index.whole[number]:
-            return np.full(len(rows), -1, np.int64)
-        return located(number, index, [self.identities[row] for row in rows.tolist()], index.whole)
-
-
-def search(segment: Segment, files: Sequence[DataFileIdentity | None]) -> Ordinals:
-    """Return the ordinals of live files in a segment. Reads nothing for files that are younger than the segment."""
-    newest = segment.header.sequence_number
-    old = [file is not None and file.is_certain and not 0 < newest < file.file_sequence_number for file in files]
-    found = np.full(len(files), -1, np.int64)
-    if any(old):
-        known = [file for file, is_old in zip(files, old, strict=True) if is_old and file is not None]
-        found[old] = segment.ordinals_of(fingerprints_of(known))
-    return found
-
-
-def fingerprints_of(files: Iterable[DataFileIdentity]) -> Fingerprints:
-    """Return the fingerprints of files; zeros, which no segment has, for one that no sidecar can list."""
-    return np.frombuffer(b"".join(map(_fingerprint, files)), FINGERPRINT)
-
-
-def _fingerprint(file: DataFileIdentity) -> bytes:
-    try:
-        return fingerprint(file)
-    except ValueError:
-        return bytes(FINGERPRINT_BYTES)
+    def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
+        """Return the places of files in all segments, by their fingerprints or by an earlier path."""
+        unsearched = files.unsearched(len(rows), NOWHERE)
+        return located(files, unsearched, [self.identities[row] for row in rows.tolist()])
 
 
 def located(
-    number: int, index: IndexedFiles, files: Sequence[DataFileIdentity | None], skipped: Sequence[bool]
-) -> Ordinals:
-    """Return the ordinals in a segment of files that are known by their identity, also under an earlier path.
+    files: SidecarFiles, unsearched: Sequence[Unsearched], identities: Sequence[DataFileIdentity | None]
+) -> Places:
+    """Return the places of files that are known by their identity, also under an earlier path."""
+    if not unsearched:
+        return NOWHERE
+    fingerprints = np.frombuffer(b"".join(map(_fingerprint, identities)), FINGERPRINT)
+    found = Places.joined([one.search(fingerprints) for one in unsearched])
+    listed = np.zeros(len(identities), np.bool_)
+    listed[found.at] = True
+    moved = [
+        (at, number)
+        for at in np.flatnonzero(~listed).tolist()
+        if (file := identities[at]) is not None and file.is_certain
+        for number in files.under_earlier_path(file)
+        if any(one.has(number) for one in unsearched)
+    ]
+    return Places.joined([found, Places(*np.array(moved, np.int64).reshape(-1, 2).T)]) if moved else found
 
-    The segments that are ``skipped`` are known to list none of the files.
-    """
-    found = search(index.segments[number], files)
-    for at in np.flatnonzero(found < 0).tolist():
-        file = files[at]
-        if file is not None and file.is_certain:
-            found[at] = index.files.earlier(file, skipped).get(number, -1)
-    return found
+
+def _fingerprint(file: DataFileIdentity | None) -> bytes:
+    """Return the fingerprint of a file; zeros, which no segment has, for one that no sidecar can list."""
+    try:
+        return bytes(FINGERPRINT_BYTES) if file is None or not file.is_certain else fingerprint(file)
+    except ValueError:
+        return bytes(FINGERPRINT_BYTES)

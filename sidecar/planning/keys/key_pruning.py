@@ -13,26 +13,24 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.manifest import DataFile
 
 from sidecar.bundle.filters.key_lookup import KeyRuns, rate_of, units_with_some_key
+from sidecar.bundle.numbered_files import FieldFilters, NumberedFiles
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.probes import AnyEncoding, probe_for
 from sidecar.filters.sizing import fpp_for_keys
 from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
-from sidecar.planning.files.by_filters import NO_FILTERS, SegmentPlace
+from sidecar.planning.files.by_filters import NO_FILTERS, FilePlace
 from sidecar.planning.funnel import KeptFilesBecause, KeptReason, NotIndexed
 from sidecar.planning.keys.key_sets import KeySet
 from sidecar.questions.narrowing import Units
-
-if TYPE_CHECKING:
-    from sidecar.bundle.sidecar_file import Segment
 
 MAX_LOOKUPS = 4096
 """The most distinct keys that filters of a segment are asked in one plan."""
@@ -61,7 +59,7 @@ class FilesWithinBounds(NamedTuple):
 class KeyAnswer:
     """The answer of filters about one file; ``places`` has what they leave of its row groups."""
 
-    places: list[SegmentPlace]
+    places: list[FilePlace]
     reason: KeptReason
 
     @property
@@ -106,33 +104,39 @@ class KeyPruner:
             self._note(counts, f"more than {MAX_LOOKUPS:,}")
         return False
 
-    def by_filters(self, files: Sequence[Sequence[SegmentPlace]], bounded: FilesWithinBounds) -> list[KeyAnswer]:
-        """Return what filters leave of files, given the places where segments list each."""
-        segments = {id(place.segment): place.segment for places in files for place in places}
-        answers = {key: self._ask(segment, files, bounded) for key, segment in segments.items()}
-        return [self._asked(places, answers) for places in files]
+    def by_filters(
+        self, sidecar: NumberedFiles, files: Sequence[Sequence[FilePlace]], bounded: FilesWithinBounds
+    ) -> list[KeyAnswer]:
+        """Return what filters leave of files, given the places where ``sidecar`` lists each."""
+        field_id = self.keys.field_id
+        asked = {place.number: sidecar.filters_of(field_id, place.number) for places in files for place in places}
+        answers = {filters: self._ask(filters, files, bounded) for filters in dict.fromkeys(asked.values())}
+        by_number = {number: answers[filters] for number, filters in asked.items()}
+        return [self._asked(places, by_number) for places in files]
 
-    def _asked(self, places: Sequence[SegmentPlace], answers: dict[int, _Answer]) -> KeyAnswer:
+    def _asked(self, places: Sequence[FilePlace], answers: dict[int, _Answer]) -> KeyAnswer:
         left = []
         reason: KeptReason = KeptFilesBecause.NOT_LISTED
         for place in places:
-            units = slice(place.first_unit, place.first_unit + len(place.alive))
-            answer = answers[id(place.segment)]
+            answer = answers[place.number]
+            start = place.first_unit - answer.first_unit
+            units = slice(start, start + len(place.alive))
             left.append(replace(place, alive=place.alive & answer.units[units]))
             if reason is not KeptFilesBecause.MAY_MATCH:
                 reason = KeptFilesBecause.MAY_MATCH if answer.asked[units].any() else answer.why_not
         return KeyAnswer(left, reason)
 
-    def _ask(self, segment: Segment, files: Sequence[Sequence[SegmentPlace]], bounded: FilesWithinBounds) -> _Answer:
-        keep, none = np.ones(segment.num_units, np.bool_), np.zeros(segment.num_units, np.bool_)
+    def _ask(self, filters: FieldFilters, files: Sequence[Sequence[FilePlace]], bounded: FilesWithinBounds) -> _Answer:
+        first, count = filters.first_unit, filters.num_units
+        keep, none = np.ones(count, np.bool_), np.zeros(count, np.bool_)
         field_id, column = self.keys.field_id, self.keys.column
-        bundles = [bundle for bundle in segment.bundles_of(field_id) if bundle.toc.groups]
+        bundles = [bundle for bundle in filters.bundles if bundle.toc.groups]
         if not bundles:
-            return _Answer(keep, none, NotIndexed(column, NO_FILTERS))
-        runs = self._runs(segment, files, bounded, max(map(rate_of, bundles)))
+            return _Answer(first, keep, none, NotIndexed(column, NO_FILTERS))
+        runs = self._runs(filters, files, bounded, max(map(rate_of, bundles)))
         positions = runs.covered()
         if not len(positions):
-            return _Answer(keep, none, KeptFilesBecause.TOO_MANY)
+            return _Answer(first, keep, none, KeptFilesBecause.TOO_MANY)
         probes = _Probes(self.keys, positions)
         for bundle in bundles:
             holds = partial(self._holds, field_id)
@@ -140,23 +144,23 @@ class KeyPruner:
             if isinstance(matching, int):
                 self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{matching:,} bytes would be read")
                 # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
-                return _Answer(keep, none, KeptFilesBecause.TOO_MANY)
+                return _Answer(first, keep, none, KeptFilesBecause.TOO_MANY)
             keep &= matching
-        return _Answer(keep, runs.asks, KeptFilesBecause.TOO_MANY)
+        return _Answer(first, keep, runs.asks, KeptFilesBecause.TOO_MANY)
 
     def _runs(
         self,
-        segment: Segment,
-        files: Sequence[Sequence[SegmentPlace]],
+        filters: FieldFilters,
+        files: Sequence[Sequence[FilePlace]],
         bounded: FilesWithinBounds,
         rate: float,
     ) -> KeyRuns:
         """Choose the keys that each unit is asked: none where filters cannot help or lookups would be too many."""
-        first, end = np.zeros(segment.num_units, np.int64), np.zeros(segment.num_units, np.int64)
+        first, end = np.zeros(filters.num_units, np.int64), np.zeros(filters.num_units, np.int64)
         for at, places in enumerate(files):
             for place in places:
-                if place.segment is segment and not bounded.nan[at]:
-                    units = place.first_unit + np.flatnonzero(place.alive)
+                units = place.first_unit - filters.first_unit + np.flatnonzero(place.alive)
+                if len(units) and 0 <= units[0] < filters.num_units and not bounded.nan[at]:
                     first[units], end[units] = bounded.first[at], bounded.end[at]
         counts = end - first
         futile = counts * rate >= 1  # at least one false positive is expected in each of these
@@ -227,11 +231,13 @@ def _around(bound: Any, towards: float) -> Any:
 
 
 class _Answer(NamedTuple):
-    """One segment's answer: units that may hold a key, units that were asked, and why the others were not."""
+    """What filters answer about units from ``first_unit`` on: those that may hold a key, and those that were asked."""
 
+    first_unit: int
     units: Units
     asked: Units
     why_not: KeptReason
+    """Why the others were not asked."""
 
 
 class _Probes:

@@ -12,17 +12,15 @@ from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.table import Table
 
 from sidecar.access import Access
-from sidecar.bundle.indexes.page_indexes import StoredPageIndex
-from sidecar.bundle.indexes.row_indexes import StoredRowIndex
-from sidecar.bundle.segment import Segment
+from sidecar.bundle.filter_answers import FilterAnswers
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.filters.array_hash import theta_hashes
+from sidecar.filters.arrays import Ordinals
 from sidecar.filters.arrow_types import arrow_type
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
@@ -31,7 +29,6 @@ from sidecar.iceberg.paths import normal_path
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.many_files.find import PUFFIN_ENDINGS, find_files
-from sidecar.planning.segment_answer import answer_of
 from sidecar.puffin.types import THETA
 from sidecar.questions.bounds import Bounds
 from sidecar.questions.row_ranges import RowRanges
@@ -101,18 +98,16 @@ class SidecarSearch:
         self, path: str, snapshots: list[int], sidecar: SidecarFile, question: ValueQuestion
     ) -> SidecarAsked | None:
         """Return the answer of a file; ``None`` if it knows nothing of the column."""
-        filters = question.question.for_filters
-        files, admits, problems = 0, set[str](), list[str]()
-        for segment in sidecar.segments:
-            has_filters = question.field_id in segment.fields
-            if has_filters and filters.condition is None:
-                problems += filters.notes or (NO_LOOKUP,)
-            answer = answer_of(segment, filters.condition if has_filters else None, _holds, sidecar.warnings)
-            traces = [*_in_file_bounds(path, segment, question), *_in_indexes(path, segment, question, answer.units)]
-            self.traces += traces
-            if has_filters or traces or question.field_id in (*segment.page_index_blobs, *segment.row_index_blobs):
-                files += segment.num_files
-            admits.update(_paths(segment, answer.left.without(answer.unable.rows()).rows()))
+        filters, field_id = question.question.for_filters, question.field_id
+        problems = list(filters.notes or (NO_LOOKUP,)) if _asks_nothing(sidecar, question) else []
+        answers = FilterAnswers(sidecar, filters.condition, _holds, sidecar.warnings)
+        numbers = np.arange(sidecar.num_files)
+        found = answers.of_files(numbers)
+        traces = [*_in_file_bounds(path, sidecar, question)]
+        self.traces += (one for _, one in traces)
+        self.traces += _in_indexes(path, sidecar, question, answers.units())
+        files = sidecar.count_files_about(field_id, {number for number, _ in traces})
+        admits = set(_paths(sidecar, numbers[found.may_match & ~found.unable]))
         sketch_has, unread = _sketches(sidecar, question)
         problems += [*unread, *sidecar.warnings]
         if not (files or problems or sketch_has):
@@ -121,43 +116,44 @@ class SidecarSearch:
         return _answer(path, snapshots, question, files, sorted(admits), sketch_has, problem)
 
 
+def _asks_nothing(sidecar: SidecarFile, question: ValueQuestion) -> bool:
+    """Return whether there are filters of the column, and none can be asked."""
+    return question.question.for_filters.condition is None and question.field_id in sidecar.filtered_fields
+
+
 def _holds(field_id: int, resolution: str) -> bool:
     """Return True: a filter is asked even if the column would not be found in its file in the same way today."""
     return True
 
 
-def _paths(segment: Segment, ordinals: npt.NDArray[np.int64]) -> list[str]:
-    entries = segment.files(ordinals.tolist())
-    return [f"file {at} of a segment" if one is None else one.path for at, one in zip(ordinals, entries, strict=True)]
+def _paths(sidecar: SidecarFile, numbers: Ordinals) -> list[str]:
+    entries = zip(numbers.tolist(), sidecar.entries(numbers.tolist()), strict=True)
+    return [f"file {number} of the sidecar" if one is None else one.path for number, one in entries]
 
 
-def _in_file_bounds(path: str, segment: Segment, question: ValueQuestion) -> Iterator[ValueTrace]:
-    """Yield the traces in the bounds that the sidecar records of each of its files."""
+def _in_file_bounds(path: str, sidecar: SidecarFile, question: ValueQuestion) -> Iterator[tuple[int, ValueTrace]]:
+    """Yield the traces in the bounds that the sidecar records of each of its files, with the number of the file."""
     bounds = question.question.bounds
     values = NamedValues(question, bounds.column(question.field_id))
-    table = segment.bounds(question.field_id) if values else None
+    table = sidecar.bounds(question.field_id, np.arange(sidecar.num_files)) if values else None
     if table is None:
         return
-    for ordinal, sides in enumerate(zip(table["lower"].to_pylist(), table["upper"].to_pylist(), strict=True)):
+    for number, sides in enumerate(zip(table["lower"].to_pylist(), table["upper"].to_pylist(), strict=True)):
         low, high = (None if raw is None else bounds.value(question.field_id, raw) for raw in sides)
         for text, bound, cut in values.of(Bounds.of_one(low, high)):
-            (of,) = _paths(segment, np.array([ordinal]))
-            yield trace(question, path, of, "file bounds in a sidecar", text, bound, cut)
+            (of,) = _paths(sidecar, np.array([number]))
+            yield number, trace(question, path, of, "file bounds in a sidecar", text, bound, cut)
 
 
-def _in_indexes(path: str, segment: Segment, question: ValueQuestion, units: RowRanges) -> Iterator[ValueTrace]:
+def _in_indexes(path: str, sidecar: SidecarFile, question: ValueQuestion, units: RowRanges) -> Iterator[ValueTrace]:
     """Yield the traces in the page indexes and row indexes of those ``units`` that filters do not exclude."""
-    asked = units.rows().tolist()
-    stored: dict[int, StoredPageIndex | StoredRowIndex] = {**segment.page_indexes(question.field_id, asked)}
-    stored |= segment.row_indexes(question.field_id, asked)
-    if not stored:
-        return
-    of_file = np.searchsorted(segment.unit_ranges, sorted(stored), side="right") - 1
-    known = of_file[of_file < segment.num_files].tolist()  # a unit is in no file if the units of files are not known
-    entries = dict(zip(known, segment.files(known), strict=True))
-    for unit, ordinal in zip(sorted(stored), of_file.tolist(), strict=True):
-        entry = entries.get(ordinal)
-        at = unit - int(segment.unit_ranges[ordinal])
+    stored = sidecar.stored_indexes(question.field_id, units.rows())
+    of_file = sidecar.files_of_units(np.array(sorted(stored), np.int64)).tolist()
+    known = [number for number in of_file if number >= 0]
+    entries = dict(zip(known, sidecar.entries(known), strict=True))
+    for unit, number in zip(sorted(stored), of_file, strict=True):
+        entry = entries.get(number)
+        at = unit - int(sidecar.unit_ranges[number])
         rows = entry.units[at].rows if entry is not None and at < len(entry.units) else 0
         of = "a file of a segment" if entry is None else entry.path
         with suppress(SidecarError):  # an index that cannot be decoded has no bounds

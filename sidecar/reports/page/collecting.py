@@ -148,37 +148,32 @@ def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[st
 
     Columns whose filters are encrypted are left out.
     """
-    segments = found.sidecar.segments
     live = live_files(found, listing)
     age = [(file.known_as.file_sequence_number, file.path) for file in listing.files]
     in_order = sorted(range(len(age)), key=age.__getitem__)
-    for field_id in dict.fromkeys(field_id for segment in segments for field_id in segment.fields):
-        column = table.schema().find_column_name(field_id)
-        bundles = [bundle for segment in segments for bundle in segment.bundles_of(field_id)]
-        if column is None or any(bundle.toc.lock is not None for bundle in bundles):
+    owners = np.full(live.sidecar.num_units, -1, np.int64)
+    counts = live.sidecar.count_flags(np.ones(len(owners), np.bool_), live.places.numbers)
+    owners[live.sidecar.units_of(live.places.numbers)] = np.repeat(live.places.at, counts)
+    for field_id in live.sidecar.filtered_fields:
+        column, groups = table.schema().find_column_name(field_id), [*live.sidecar.groups_of(field_id)]
+        if column is None or any(bundle.toc.lock is not None for bundle, _, _ in groups):
             continue
         sums, counts = np.zeros(len(listing.files)), np.zeros(len(listing.files), np.int64)
         total = read = size = 0
-        for segment, files in zip(segments, live, strict=True):
-            owners = np.full(segment.num_units, -1, np.int64)
-            for number, ordinal in files.items():
-                owners[segment.unit_ranges[ordinal] : segment.unit_ranges[ordinal + 1]] = number
-            for bundle in segment.bundles_of(field_id):
-                for group in bundle.toc.groups:
-                    total += group.layout.members
-                    size += group.layout.length
-                    if size > MOST_FILTER_BYTES:
-                        continue
-                    try:
-                        shares, _ = count_bits(segment, bundle, group)
-                    except SidecarError as error:
-                        warnings.append(f"filters of {column} cannot be read: {error}")
-                        continue
-                    read += len(shares)
-                    of_file = owners[group.ordinals()]
-                    known = of_file >= 0
-                    np.add.at(sums, of_file[known], shares[known])
-                    np.add.at(counts, of_file[known], 1)
+        for bundle, group, units in groups:
+            total += group.layout.members
+            size += group.layout.length
+            if size > MOST_FILTER_BYTES:
+                continue
+            try:
+                shares, _ = count_bits(bundle, group)
+            except SidecarError as error:
+                warnings.append(f"filters of {column} cannot be read: {error}")
+                continue
+            read += len(shares)
+            known = owners[units] >= 0
+            np.add.at(sums, owners[units][known], shares[known])
+            np.add.at(counts, owners[units][known], 1)
         yield ColumnFill(column, _cells(sums[in_order], counts[in_order]), read, total)
 
 
@@ -194,7 +189,7 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
 
 def _distinct(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
-    unregistered = unregistered_counts(listing, found, live_files(found, listing))
+    unregistered = unregistered_counts(listing, found, live_files(found, listing).places)
     for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if blob.type != THETA or column is None:

@@ -6,27 +6,29 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 from pyiceberg.table import Table
 
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.kinds.declared import BLOOM, KIND_OF_BLOB, is_asked
-from sidecar.bundle.model import Coverage, UnitState
-from sidecar.bundle.segment import Segment
-from sidecar.filters.arrays import Flags
+from sidecar.bundle.model import UnitState
+from sidecar.bundle.numbered_files import NumberedFiles
+from sidecar.filters.arrays import Flags, Ordinals
 from sidecar.iceberg.listing import Listing
+from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.declaration import ColumnWish
 from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage
 from sidecar.indexing.previous.earlier import has_rate
 from sidecar.puffin.types import THETA_GROUPS
+from sidecar.reports.status.indexes import LivePlaces
 from sidecar.reports.status.results import CoveredRows, WaitingFiles
 
 
 @dataclass(frozen=True)
 class _Index:
-    """What segments say about one column and kind: files with the index, without the column, and known ones."""
+    """What the sidecar says about one column and kind: files with the index, without the column, and known ones."""
 
     covered: Flags
     without_column: Flags
@@ -56,33 +58,28 @@ class _Counter:
     def index_of(self, column: str, kind: str) -> _Index:
         return self.indexes.setdefault((column, kind), _Index(*(self._no_files() for _ in range(3))))
 
-    def add(self, segment: Segment, states: Coverage, numbers: Sequence[int], ordinals: Sequence[int]) -> None:
-        """Add what a segment says about one column and kind: its files ``ordinals`` are ``numbers`` in the listing."""
-        column = self.table.schema().find_column_name(states.field_id)
+    def add(self, files: NumberedFiles, places: Places, field_id: int, kind: str) -> None:
+        """Add what the sidecar says about one column and kind. ``places`` are those of files in the listing."""
+        column = self.table.schema().find_column_name(field_id)
         if column is None:
             return  # the table has dropped the column
-        index = self.index_of(column, states.kind)
-        retried_states = {UnitState.NOT_BUILT, UnitState.DAMAGED}  # by the next refresh
-        retried = np.array([state.state in retried_states for state in states.states], np.bool_)[states.codes]
-        index.known[numbers] |= ~self._is_tried_again(segment, retried, numbers, ordinals)
-        damaged = self.damage.units.get(segment.id, {}).get((states.field_id, states.kind))
+        index, (states, is_recorded) = self.index_of(column, kind), files.coverage(field_id, kind)
+        at, numbers = (of[is_recorded[places.numbers]] for of in places)
+        retried = states.units_in({UnitState.NOT_BUILT, UnitState.DAMAGED})  # by the next refresh
+        is_unread = (files.unit_ranges[numbers + 1] == files.unit_ranges[numbers]) & (self.rows[at] > 0)
+        index.known[at[~is_unread & ~files.in_some_unit(retried, numbers)]] = True
+        damaged = self.damage.units.get((field_id, kind))
         sound = states.indexed if damaged is None else states.indexed & ~damaged
-        index.covered[numbers] |= _in_all_units(segment, sound, ordinals)
-        never = {UnitState.ABSENT, UnitState.BOOLEANS}
-        absent = np.array([state.state in never for state in states.states], np.bool_)
-        index.without_column[numbers] |= _in_all_units(segment, absent[states.codes], ordinals)
+        index.covered[at[files.in_all_units(sound, numbers)]] = True
+        never = states.units_in({UnitState.ABSENT, UnitState.BOOLEANS})
+        index.without_column[at[files.in_all_units(never, numbers)]] = True
 
-    def _is_tried_again(self, segment: Segment, flags: Flags, numbers: Sequence[int], ordinals: Sequence[int]) -> Flags:
-        """Return bool[ordinals]: whether a unit of the file has the flag, or a file with rows could not be read."""
-        first, files = segment.unit_ranges, np.array(ordinals, np.int64)
-        counts = np.concatenate(([0], np.cumsum(flags)))
-        rows = np.array([self.listing.files[number].record_count for number in numbers], np.int64)
-        unread = (first[files + 1] == first[files]) & (rows > 0)
-        found: Flags = unread | (counts[first[files + 1]] > counts[first[files]])
-        return found
+    @cached_property
+    def rows(self) -> Ordinals:
+        return np.array([file.record_count for file in self.listing.files], np.int64)
 
     def result(self) -> CountedCoverage:
-        rows = np.array([file.record_count for file in self.listing.files], np.int64)
+        rows = self.rows
         indexable = np.array([file.not_indexable is None for file in self.listing.files], np.bool_)
         covered: dict[str, dict[str, CoveredRows]] = {}
         for (column, kind), index in self.indexes.items():
@@ -119,12 +116,11 @@ class _Counter:
 def count_coverage(
     table: Table,
     listing: Listing,
-    segments: Sequence[Segment],
-    live: Sequence[dict[int, int]],
+    live: LivePlaces,
     wished: Iterable[tuple[str, str]] = (),
     damage: SidecarDamage = NO_DAMAGE,
 ) -> CountedCoverage:
-    """Count what ``segments`` say about the files of ``listing``. ``live`` is what ``live_files`` returns for them.
+    """Count what the sidecar says about the files of ``listing``.
 
     A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
     ``wished`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
@@ -133,57 +129,41 @@ def count_coverage(
     counter = _Counter(table, listing, frozenset(wished), damage)
     for column, kind in sorted(counter.wished):
         counter.index_of(column, kind)
-    for segment, files in zip(segments, live, strict=True):
-        for states in segment.coverages:
-            counter.add(segment, states, list(files.keys()), list(files.values()))
+    for field_id, kind in live.sidecar.recorded:
+        counter.add(live.sidecar, live.places, field_id, kind)
     return counter.result()
 
 
-def files_with_other_rates(
-    segments: Sequence[Segment], live: Sequence[dict[int, int]], wishes: Iterable[ColumnWish]
-) -> dict[str, int]:
+def files_with_other_rates(live: LivePlaces, wishes: Iterable[ColumnWish]) -> dict[str, int]:
     """Return by column how many files have filters for another rate than is declared, so that a refresh indexes them
-    again. ``live`` is what ``live_files`` returns."""
+    again."""
     found = {}
     for wish in wishes:
+        field_id = wish.column.field_id
         if BLOOM not in wish.kinds or wish.fpp == "auto":
             continue
         right, wrong = set[int](), set[int]()
-        for segment, files in zip(segments, live, strict=True):
-            if segment.coverage(wish.column.field_id, BLOOM) is not None:
-                (right if has_rate(segment, (wish.column.field_id, BLOOM), wish.fpp) else wrong).update(files)
+        for segment, at, _ in live.sidecar.of_files(live.places.numbers):
+            if segment.coverage(field_id, BLOOM) is not None:
+                files = live.places.at[at].tolist()
+                (right if has_rate(segment, (field_id, BLOOM), wish.fpp) else wrong).update(files)
         if wrong - right:
             found[wish.column.path] = len(wrong - right)
     return found
 
 
-def count_damaged(
-    table: Table, segments: Sequence[Segment], live: Sequence[dict[int, int]], damage: SidecarDamage
-) -> dict[tuple[str, str], int]:
+def count_damaged(table: Table, live: LivePlaces, damage: SidecarDamage) -> dict[tuple[str, str], int]:
     """Return how many live files have damaged indexes, by column and kind; of distinct counts, all that were counted.
 
     Columns that the table has dropped are left out.
     """
-    counted = KIND_OF_BLOB[THETA_GROUPS].name
-    files: dict[tuple[int, str], set[int]] = {(field_id, counted): set() for field_id in damage.counts}
-    for segment, own in zip(segments, live, strict=True):
-        first = segment.unit_ranges
-        for key, flags in damage.units.get(segment.id, {}).items():
-            hit = {number for number, ordinal in own.items() if flags[first[ordinal] : first[ordinal + 1]].any()}
-            files.setdefault(key, set()).update(hit)
-        for field_id in damage.counts:
-            files[field_id, counted].update(own)
+    counted, (at, numbers) = KIND_OF_BLOB[THETA_GROUPS].name, live.places
+    files: dict[tuple[int, str], set[int]] = {}
+    for key, flags in damage.units.items():
+        files[key] = set(at[live.sidecar.in_some_unit(flags, numbers)].tolist())
+    files |= {(field_id, counted): set(at.tolist()) for field_id in damage.counts}
     named = ((table.schema().find_column_name(field_id), kind, found) for (field_id, kind), found in files.items())
     return {(column, kind): len(found) for column, kind, found in named if column is not None and found}
-
-
-def _in_all_units(segment: Segment, flags: npt.NDArray[np.bool_], ordinals: Sequence[int]) -> Flags:
-    """Return bool[ordinals]: whether a flag is set in all units of the file; False for files without units."""
-    first, files = segment.unit_ranges, np.array(ordinals, np.int64)
-    counts = np.concatenate(([0], np.cumsum(flags)))
-    units = first[files + 1] - first[files]
-    whole: Flags = (units > 0) & (counts[first[files + 1]] - counts[first[files]] == units)
-    return whole
 
 
 def waiting_since(table: Table, files: Iterable[DataFileIdentity]) -> tuple[float, bool]:

@@ -6,7 +6,6 @@ in the sidecar alone; the files that its segments have counted say it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from pyiceberg.table import Table
@@ -19,6 +18,7 @@ from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.refs import lineage, snapshots_by_id
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import NDV, is_our_theta, sketched_fields
+from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.previous.earlier_sketches import counted_files, marks_by_files
 from sidecar.puffin.metadata import BlobMetadata
 
@@ -26,12 +26,10 @@ _REMOVES = (Operation.DELETE, Operation.OVERWRITE)
 _ADDS = (Operation.APPEND, Operation.OVERWRITE)
 
 
-def unregistered_counts(
-    listing: Listing, found: FoundSidecar, live: Sequence[Mapping[int, int]]
-) -> dict[int, tuple[int, CountMarks]]:
+def unregistered_counts(listing: Listing, found: FoundSidecar, live: Places) -> dict[int, tuple[int, CountMarks]]:
     """Return the counts of sidecar that the table's metadata does not name, by field id, and why each is a bound.
 
-    ``live`` has for each segment of the sidecar its live files: ordinals in the listing, and in the segment.
+    ``live`` says where the sidecar lists the files of ``listing``.
     """
     registered = sketched_fields(found.statistics.blob_metadata)
     counts: dict[int, tuple[int, CountMarks]] = {}
@@ -39,12 +37,7 @@ def unregistered_counts(
         ndv = blob.properties.get(NDV, "")
         if not is_our_theta(blob) or blob.fields[0] in registered or not (ndv.isascii() and ndv.isdigit()):
             continue
-        counted, has_removed = set[int](), False
-        for segment, files in zip(found.sidecar.segments, live, strict=True):
-            if (coverage := segment.coverage(blob.fields[0], THETA)) is not None:
-                of_segment, lost = counted_files(segment, coverage, files)
-                counted |= of_segment
-                has_removed |= lost
+        counted, has_removed = counted_files(found.files, blob.fields[0], THETA, live)
         known, now = CountMarks.of(blob.properties), marks_by_files(listing, counted, has_removed)
         counts[blob.fields[0]] = int(ndv), CountMarks(known.upper | now.upper, known.lower | now.lower)
     return counts

@@ -6,21 +6,25 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import KINDS, THETA
 from sidecar.bundle.model import Coverage, UnitState
-from sidecar.bundle.sidecar_file import Segment
+from sidecar.bundle.numbered_files import NumberedFiles
+from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import NDV
+from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
 from sidecar.results.base import Result
 
@@ -101,16 +105,16 @@ def describe_indexes(
     table: Table,
     listing: Listing,
     found: FoundSidecar | None,
-    live: list[dict[int, int]],
+    live: LivePlaces,
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """Describe the sidecar that was found for a listed snapshot. ``live`` is what :func:`live_files` returns."""
-    segments = found.sidecar.segments if found else []
+    """Describe the sidecar that was found for a listed snapshot."""
+    in_segment = {segment.id: len(at) for segment, at, _ in live.sidecar.of_files(live.places.numbers)}
     return {
         "sidecar": None if found is None else _describe(table, listing, found),
-        "files": TableFileCounts(len(listing.files), len(set().union(*(set(ordinals) for ordinals in live)))),
+        "files": TableFileCounts(len(listing.files), len(np.unique(live.places.at))),
         "coverage": {} if found is None else _coverage(table, listing, found, live),
-        "segments": [_describe_segment(segment, len(files)) for segment, files in zip(segments, live, strict=True)],
+        "segments": [_describe_segment(one, in_segment.get(one.id, 0)) for one in live.sidecar.segments],
         "warnings": list(dict.fromkeys([*warnings, *(found.sidecar.warnings if found else ())])),
     }
 
@@ -156,38 +160,38 @@ def _describe(table: Table, listing: Listing, found: FoundSidecar) -> TableSidec
     )
 
 
-def live_files(found: FoundSidecar | None, listing: Listing) -> list[dict[int, int]]:
-    """Return for each segment the live files that it lists: their ordinals in the listing, and in the segment."""
+class LivePlaces(NamedTuple):
+    """Where a sidecar lists the files of a snapshot."""
+
+    sidecar: NumberedFiles
+    places: Places
+    """Ordinals of files in the listing of the snapshot, and their numbers in the sidecar."""
+
+
+def live_files(found: FoundSidecar | None, listing: Listing) -> LivePlaces:
+    """Return where the sidecar lists the files of a snapshot; nowhere without one."""
     if found is None:
-        return []
-    live: list[dict[int, int]] = [{} for _ in found.files.segments]
-    for file in listing.files:
-        for number, ordinal in found.files.find(file.known_as).items():
-            live[number][file.ordinal] = ordinal
-    return live
+        return LivePlaces(NumberedFiles(()), Places.joined(()))
+    pairs = [(file.ordinal, number) for file in listing.files for number in found.files.find(file.known_as)]
+    return LivePlaces(found.files, Places(*np.array(pairs, np.int64).reshape(-1, 2).T))
 
 
 def _coverage(
-    table: Table, listing: Listing, found: FoundSidecar, live: list[dict[int, int]]
+    table: Table, listing: Listing, found: FoundSidecar, live: LivePlaces
 ) -> dict[str, dict[str, KindCoverage]]:
     """Add up the coverage of live files in all segments; a file in two segments counts in the newer one only."""
-    schema = table.schema()
+    schema, sidecar = table.schema(), live.sidecar
     coverage: dict[str, dict[str, KindCoverage]] = {}
-    counted: dict[tuple[int, str], set[int]] = {}
-    for segment, files in reversed(list(zip(found.sidecar.segments, live, strict=True))):
-        for states in segment.coverages:
-            column = schema.find_column_name(states.field_id) or f"field {states.field_id}"
-            kinds = coverage.setdefault(column, {})
-            before = counted.setdefault((states.field_id, states.kind), set())
-            new = [ordinal for number, ordinal in files.items() if number not in before]
-            before.update(files)
-            kind = _with_states(kinds.get(states.kind, KindCoverage(0, 0, {})), states, segment, new)
-            if (declared := KINDS.get(states.kind)) is not None and declared.status_has_bytes:
-                blobs = (segment.opened[blob_type].get(states.field_id) for blob_type in declared.blob_types)
-                stored = sum(blob.stored_bytes for blob in blobs if blob is not None)
-                kind = replace(kind, bytes=(kind.bytes or 0) + stored)
-            kinds[states.kind] = kind
-    for (field_id, is_registered), (ndv, marks) in _counts(table, listing, found, live).items():
+    for field_id, kind in sidecar.recorded:
+        column = schema.find_column_name(field_id) or f"field {field_id}"
+        states, is_recorded = sidecar.coverage(field_id, kind)
+        recorded = is_recorded[live.places.numbers]
+        newest = dict(zip(live.places.at[recorded].tolist(), live.places.numbers[recorded].tolist(), strict=True))
+        counted = _counted(sidecar, states, np.array([*newest.values()], np.int64))
+        if (declared := KINDS.get(kind)) is not None and declared.status_has_bytes:
+            counted = replace(counted, bytes=sidecar.stored_bytes(field_id, declared.blob_types))
+        coverage.setdefault(column, {})[kind] = counted
+    for (field_id, is_registered), (ndv, marks) in _counts(table, listing, found, live.places).items():
         if (name := schema.find_column_name(field_id)) is not None:
             kinds = coverage.setdefault(name, {})
             kinds[THETA] = replace(
@@ -201,7 +205,7 @@ def _coverage(
 
 
 def _counts(
-    table: Table, listing: Listing, found: FoundSidecar, live: list[dict[int, int]]
+    table: Table, listing: Listing, found: FoundSidecar, live: Places
 ) -> dict[tuple[int, bool], tuple[int, CountMarks]]:
     """Return the distinct counts by field id and whether they are registered, the registered ones last."""
     counts = {(i, False): count for i, count in unregistered_counts(listing, found, live).items()}
@@ -213,18 +217,10 @@ def _counts(
     return counts
 
 
-def _with_states(kind: KindCoverage, states: Coverage, segment: Segment, files: Sequence[int]) -> KindCoverage:
-    """Return ``kind`` with the units of these files of a segment added."""
-    ranges, indexed = segment.unit_ranges, []
-    not_indexed = Counter(kind.not_indexed)
-    for ordinal in files:
-        units = slice(ranges[ordinal], ranges[ordinal + 1])
-        indexed.append(int(states.indexed[units].sum()))
-        not_indexed.update(states.states[code].state for code in states.codes[units].tolist())
+def _counted(sidecar: NumberedFiles, states: Coverage, numbers: Ordinals) -> KindCoverage:
+    """Return the coverage of some files."""
+    indexed = sidecar.count_flags(states.indexed, numbers)
+    codes = states.codes[sidecar.units_of(numbers)].tolist()
+    not_indexed = Counter(states.states[code].state for code in codes)
     del not_indexed[UnitState.INDEXED]
-    return replace(
-        kind,
-        files=(kind.files or 0) + sum(count > 0 for count in indexed),
-        units=(kind.units or 0) + sum(indexed),
-        not_indexed=dict(not_indexed),
-    )
+    return KindCoverage(int((indexed > 0).sum()), int(indexed.sum()), dict(not_indexed))

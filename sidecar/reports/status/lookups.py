@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from pyiceberg.table import Table
 
-from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.filters.values import Probe
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, open_registered
-from sidecar.planning.segment_answer import units_with_filters
 from sidecar.reports.status.results import LookupCost
 from sidecar.storage.source import BytesSource
 
@@ -39,26 +36,25 @@ def measure_lookups(table: Table, found: FoundSidecar, warnings: list[str]) -> d
     if sidecar is None:
         return {}
     try:
-        for segment in sidecar.segments:
-            _ = segment.listed_manifests, segment.unit_ranges  # which a plan reads once, whatever the column
+        _ = sidecar.listed_manifests, sidecar.unit_ranges  # which a plan reads once, whatever the column
         opened = sidecar.index_reads, sidecar.index_bytes
-        fields = dict.fromkeys(field_id for segment in sidecar.segments for field_id in segment.fields)
+        fields = sidecar.filtered_fields
         asked = _in_memory(sidecar) if sidecar.source.size <= SMALL else sidecar
         costs = {}
         for field_id in fields:
             name = table.schema().find_column_name(field_id)
-            segments = _with_filters(sidecar, field_id)
-            if name is None or _is_locked(segments, field_id):
+            if name is None or any(bundle.toc.lock is not None for bundle, _, _ in sidecar.groups_of(field_id)):
                 continue
             before = sidecar.index_reads, sidecar.index_bytes
-            _kept(segments, field_id, _HASHES[0])
+            _kept(sidecar, field_id, _HASHES[0])
             reads, size = sidecar.index_reads - before[0], sidecar.index_bytes - before[1]
-            total = _row_groups(segments, field_id)
+            total = int(sidecar.units_with_filters(field_id).sum())
             probes = _probes(total, len(fields)) if asked is not sidecar else FEW_PROBES
-            there = _with_filters(asked, field_id)
-            kept = sum(_kept(there, field_id, value) for value in _HASHES[:probes])
+            kept = sum(_kept(asked, field_id, value) for value in _HASHES[:probes])
             rate = kept / (total * probes) if total else None
-            costs[name] = LookupCost(len(segments), opened[0] + reads, opened[1] + size, total, rate, probes)
+            costs[name] = LookupCost(
+                sidecar.count_segments(field_id), opened[0] + reads, opened[1] + size, total, rate, probes
+            )
         warnings += sidecar.warnings
         return costs
     finally:
@@ -71,27 +67,12 @@ def _in_memory(sidecar: SidecarFile) -> SidecarFile:
     return SidecarFile.open(BytesSource(source.read(0, source.size), source.name))
 
 
-def _with_filters(sidecar: SidecarFile, field_id: int) -> list[Segment]:
-    return [segment for segment in sidecar.segments if segment.bundles_of(field_id)]
-
-
-def _is_locked(segments: Sequence[Segment], field_id: int) -> bool:
-    return any(bundle.toc.lock is not None for segment in segments for bundle in segment.bundles_of(field_id))
-
-
 def _probes(row_groups: int, columns: int) -> int:
     """Return how many hashes a column of ``row_groups`` filters is asked in memory, where ``columns`` are asked."""
     return min(MOST_PROBES, max(FEW_PROBES, min(ENOUGH // max(row_groups, 1), MOST_TOGETHER // columns)))
 
 
-def _row_groups(segments: Sequence[Segment], field_id: int) -> int:
-    return sum(int(units_with_filters(segment, field_id).sum()) for segment in segments)
-
-
-def _kept(segments: Sequence[Segment], field_id: int, value: int) -> int:
+def _kept(sidecar: SidecarFile, field_id: int, value: int) -> int:
     """Return how many row groups with filters may have the hash."""
-    probe = Probe("probe", (value,))
-    return sum(
-        int((segment.might_match(field_id, lambda encoding: probe) & units_with_filters(segment, field_id)).sum())
-        for segment in segments
-    )
+    may_match = sidecar.might_match(field_id, Probe("probe", (value,)))
+    return int((may_match & sidecar.units_with_filters(field_id)).sum())

@@ -117,17 +117,16 @@ def status(
         passed: list[StatisticsFile] = []
         with opened_sidecar(seen, listing, warnings, passed) as found:
             wishes = _wishes(seen, found, passed, warnings)
-            segments = found.sidecar.segments if found else []
             live = live_files(found, listing)
             damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
-            counted = count_coverage(seen, listing, segments, live, indexes_of(seen, wishes or ()), damage)
-            damaged = count_damaged(seen, segments, live, damage)
+            counted = count_coverage(seen, listing, live, indexes_of(seen, wishes or ()), damage)
+            damaged = count_damaged(seen, live, damage)
             is_passed = any(entry.snapshot_id == listing.snapshot_id for entry in passed)
             warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
             warnings += [
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
             ]
-            other_rates = files_with_other_rates(segments, live, wishes or ())
+            other_rates = files_with_other_rates(live, wishes or ())
             causes = found.sidecar.doubts.causes if found else []
             is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
             fault = "indexes are of a form that this version of sidecar does not read" if is_unread else ""

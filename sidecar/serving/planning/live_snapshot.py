@@ -19,9 +19,9 @@ from pyiceberg.types import IcebergType
 from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.deletes.delete_files import DeleteFile, SnapshotDeletes, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
+from sidecar.iceberg.statistics_files.sidecar_files import Places, SidecarFiles
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.budget import present_budget
-from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, RowSpans, SetRows
 from sidecar.planning.tasks import Evaluators, count_files
@@ -184,7 +184,7 @@ class FilesInMemory:
     snapshot: LiveSnapshot
     chosen: ChosenFiles
     """The manifests; where a set has them, segments list their files in the same order."""
-    own: ClassVar[None] = None
+    is_numbered: ClassVar[bool] = False
     entries: ClassVar[Mapping[int, ManifestEntry]] = {}
 
     @cached_property
@@ -215,28 +215,29 @@ class FilesInMemory:
                     rows[start:end] - self.snapshot.starts[number],
                 )
 
-    def is_counted(self, index: IndexedFiles) -> bool:
+    def is_counted(self, files: SidecarFiles) -> bool:
         """Return whether segments list all manifests of the files."""
-        return all(index.listing(line.file) for line in self.chosen.lines)
+        return all(files.listings(line.file) for line in self.chosen.lines)
 
     def holding(self, entries: Mapping[int, ManifestEntry]) -> FilesInMemory:
         """Return this source: its entries are in memory, in another form."""
         return self
 
-    def asked(self, index: IndexedFiles) -> Sequence[int]:
-        """Return the segments that have filters of a column of the question."""
-        return index.asked
+    def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
+        """Return the places of files, by their places in manifests that segments list or by fingerprints.
 
-    def ordinals(self, number: int, rows: SetRows, index: IndexedFiles) -> Ordinals:
-        """Return the ordinals of files in a segment, by their places in manifests that it lists or fingerprints."""
-        others, found = {line.place for line in self.chosen.others}, np.full(len(rows), -1, np.int64)
+        Only segments with filters are searched.
+        """
+        others, found = {line.place for line in self.chosen.others}, []
         for line, manifest, chosen, at in self.parts(rows):
-            listed = index.listing(line.file).get(number)
-            if listed is not None and line.place not in others and listed.live_files == len(manifest):
-                found[chosen] = listed.first_file + at
-            elif listed is not None or not index.whole[number]:
-                found[chosen] = index.segments[number].ordinals_of(manifest.fingerprints[at])
-        return found
+            listings = [] if line.place in others else files.listings(line.file)
+            own = [listed.first_file + at for listed in listings if listed.live_files == len(manifest)]
+            known = Places(np.tile(np.arange(len(at)), len(own)), np.concatenate([np.empty(0, np.int64), *own]))
+            unsearched = files.unsearched(len(at), known, line.file, fields)
+            fingerprints = manifest.fingerprints[at] if unsearched else None
+            parts = [known, *(one.search(fingerprints) for one in unsearched if fingerprints is not None)]
+            found += [Places(part.at + chosen.start, part.numbers) for part in parts]
+        return Places.joined(found)
 
 
 def by_bounds_in_memory(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.merging.checking import check_segment
 from sidecar.bundle.merging.merge import may_merge
 from sidecar.bundle.merging.source_segment import SourceSegment
@@ -12,6 +11,7 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import UsageError
 from sidecar.storage.source import BytesSource
+from tests.bundle.cases import group_filters
 from tests.bundle.merging.lake import Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
@@ -34,7 +34,7 @@ def test_encrypted_filters_are_merged_under_a_fresh_key() -> None:
     segment = only(opened(written, KEYS, strict=True))
     for field_id in (1, 4):
         (group,) = segment.fields[field_id]
-        found = dict(extract_filters(segment, field_id, group))
+        found = dict(group_filters(segment, field_id, group))
         assert found == {file: bytes([file]) * 64 * (1 + file % 2) for file in range(90)}
     locks = [bundle.toc.lock for s in (*old.segments, segment) for bundle in s.bundles_of(1)]
     assert {lock.key_metadata for lock in locks if lock} == {METADATA}

@@ -7,7 +7,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.filters import positions
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
@@ -16,7 +15,7 @@ from sidecar.bundle.model import UnitState
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.storage.source import BytesSource
-from tests.bundle.cases import ask_hash
+from tests.bundle.cases import ask_hash, group_filters
 from tests.bundle.merging.lake import Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 Filters = dict[int, dict[Key, OwnFilter]]
@@ -66,7 +65,7 @@ def extracted(segment: Segment, field_id: int) -> dict[int, bytes]:
     return {
         unit: bitset
         for group in segment.fields.get(field_id, ())
-        for unit, bitset in extract_filters(segment, field_id, group)
+        for unit, bitset in group_filters(segment, field_id, group)
     }
 
 

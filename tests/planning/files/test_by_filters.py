@@ -43,6 +43,7 @@ class FakeSegment:
     def __init__(self, holds: list[set[int]], fields: dict[int, list[int]]) -> None:
         self.holds = holds
         self.num_files = self.num_units = 4
+        self.first_file = self.first_unit = 0
         self.unit_ranges = np.array([0, 2, 3, 3, 4])
         self.fields = {field: [type("Group", (), {"units": np.array(units)})] for field, units in fields.items()}
         self.listed_manifests: list[Any] = []
@@ -71,6 +72,8 @@ class FakeSegment:
 
 
 def indexed(segments: list[Any], question: Condition) -> IndexedFiles:
+    for at, segment in enumerate(segments):
+        segment.first_file = segment.first_unit = 4 * at
     return IndexedFiles(SidecarFiles(segments, "file:/t"), question, lambda *_: True)
 
 
