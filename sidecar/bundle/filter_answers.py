@@ -72,16 +72,8 @@ class FilterAnswers(Generic[F]):
 
     def left(self, files: RowRanges) -> RowRanges:
         """Return the files that may match, of all segments that have some of ``files``."""
-        segments = self.files.segments
-        if len(segments) == 1:
-            return _behind(segments[0].first_file, self._answer(segments[0]).left)
-        asked = (s for s in segments if files.cut(s.first_file, s.first_file + s.num_files))
+        asked = [s for s in self.files.segments if files.cut(s.first_file, s.first_file + s.num_files)]
         pairs = [self._answer(segment).left.pairs + segment.first_file for segment in asked]
-        return RowRanges(np.concatenate(pairs)) if pairs else RowRanges()
-
-    def units(self) -> RowRanges:
-        """Return all units that may match."""
-        pairs = [self._answer(segment).units.pairs + segment.first_unit for segment in self.files.segments]
         return RowRanges(np.concatenate(pairs)) if pairs else RowRanges()
 
     def of_files(self, numbers: Ordinals) -> FileAnswers:
@@ -106,9 +98,8 @@ class FilterAnswers(Generic[F]):
 
         Files are counted from ``first``.
         """
-        for segment, _, ordinals in self.files.of_files(np.array([first])):
-            return self._answer(segment).unable.cut(int(ordinals[0]), int(ordinals[0]) + count)
-        return RowRanges()
+        segment = self.files.segments[self.files.owner(first)]
+        return self._answer(segment).unable.cut(first - segment.first_file, first - segment.first_file + count)
 
     def states_without_filter(self, field_id: int, numbers: Ordinals) -> Iterator[tuple[str | None, Ordinals]]:
         """Yield states of the files' first units that have no filter of a field, and which of the files have each.
@@ -133,10 +124,6 @@ class FilterAnswers(Generic[F]):
             answer = answer_of(segment, self.question, self._resolution_holds, self._warnings)
             self._answers[id(segment)] = answer
         return self._answers[id(segment)]
-
-
-def _behind(first: int, ordinals: RowRanges) -> RowRanges:
-    return RowRanges(ordinals.pairs + first) if first else ordinals
 
 
 def answer_of(

@@ -81,7 +81,7 @@ class NumberedFiles:
 
         Of a segment in which the units of files are unknown, no file is ever found.
         """
-        if len(self.segments) == 1 and not self.segments[0].first_file:
+        if len(self.segments) == 1 and not self.segments[0].first_file and not self.segments[0].first_unit:
             return self.segments[0].unit_ranges
         ranges = np.zeros(self.num_files + 1, np.int64)
         for segment in self.segments:

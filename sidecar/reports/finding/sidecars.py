@@ -31,7 +31,6 @@ from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.many_files.find import PUFFIN_ENDINGS, find_files
 from sidecar.puffin.types import THETA
 from sidecar.questions.bounds import Bounds
-from sidecar.questions.row_ranges import RowRanges
 from sidecar.reports.finding.results import SidecarAsked, ValueTrace
 from sidecar.reports.finding.traces import NamedValues, trace, values_in_stored_index
 from sidecar.reports.finding.values import ValueQuestion
@@ -105,7 +104,8 @@ class SidecarSearch:
         found = answers.of_files(numbers)
         traces = [*_in_file_bounds(path, sidecar, question)]
         self.traces += (one for _, one in traces)
-        self.traces += _in_indexes(path, sidecar, question, answers.units())
+        units = answers.of_units(np.arange(sidecar.num_units)).nonzero()[0]
+        self.traces += _in_indexes(path, sidecar, question, units)
         files = sidecar.count_files_about(field_id, {number for number, _ in traces})
         admits = set(_paths(sidecar, numbers[found.may_match & ~found.unable]))
         sketch_has, unread = _sketches(sidecar, question)
@@ -145,9 +145,9 @@ def _in_file_bounds(path: str, sidecar: SidecarFile, question: ValueQuestion) ->
             yield number, trace(question, path, of, "file bounds in a sidecar", text, bound, cut)
 
 
-def _in_indexes(path: str, sidecar: SidecarFile, question: ValueQuestion, units: RowRanges) -> Iterator[ValueTrace]:
+def _in_indexes(path: str, sidecar: SidecarFile, question: ValueQuestion, units: Ordinals) -> Iterator[ValueTrace]:
     """Yield the traces in the page indexes and row indexes of those ``units`` that filters do not exclude."""
-    stored = sidecar.stored_indexes(question.field_id, units.rows())
+    stored = sidecar.stored_indexes(question.field_id, units)
     of_file = sidecar.files_of_units(np.array(sorted(stored), np.int64)).tolist()
     known = [number for number in of_file if number >= 0]
     entries = dict(zip(known, sidecar.entries(known), strict=True))
