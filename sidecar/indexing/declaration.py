@@ -1,4 +1,4 @@
-"""What a table is to be indexed for: its wish, as properties of the table hold it.
+"""What a table is to be indexed for: what it declares, as properties of the table hold it.
 
     sidecar.columns             the columns, names with field ids: user_id:3,mail:7
     sidecar.kinds               bloom,theta
@@ -6,7 +6,7 @@
     sidecar.column.<id>.kinds   the same for one column
     sidecar.column.<id>.fpp
 
-A field id wins over the name before it. So the wish follows a renamed column, and a column that is added again under an
+A field id wins over the name before it. So it follows a renamed column, and a column that is added again under an
 old name inherits nothing. A name without an id, as somebody may have typed it, is the column of that name; it does not
 follow a rename. In a name, ``%``, ``,`` and ``:`` are written as ``%25``, ``%2C`` and ``%3A``.
 """
@@ -53,7 +53,7 @@ class NothingDeclaredError(UsageError):
 
 
 @dataclass(frozen=True)
-class ColumnWish:
+class ColumnDeclaration:
     """A column of the table, and the indexes that it is to have."""
 
     column: TableColumn
@@ -89,7 +89,7 @@ class DeclaredColumn:
 
 @dataclass(frozen=True)
 class TableDeclaration:
-    """The wish of a table. ``None`` and an empty ``columns`` stand for what it does not declare.
+    """What a table declares. ``None`` and an empty ``columns`` stand for what it does not declare.
 
     ``own_kinds`` and ``own_fpp`` are those of single columns, by field id.
     """
@@ -109,7 +109,7 @@ class TableDeclaration:
         return (self.own_fpp or {}).get(field_id, self.fpp)
 
     def to_properties(self) -> dict[str, str]:
-        """Return the properties of the table that hold the wish."""
+        """Return the properties of the table that hold the declaration."""
         found = {}
         if self.columns:
             found[COLUMNS] = ",".join(map(_entry_text, self.columns))
@@ -122,7 +122,7 @@ class TableDeclaration:
 
 
 def declared_by(table: Table) -> TableDeclaration:
-    """Return the wish of a table. Raises :class:`UsageError` that names a property that makes no sense."""
+    """Return what a table declares. Raises :class:`UsageError` that names a property that makes no sense."""
     try:
         return declaration_of(table.properties)
     except UsageError as error:
@@ -136,7 +136,7 @@ def _saving(table: Table) -> str:
 
 
 def declaration_of(properties: Mapping[str, str]) -> TableDeclaration:
-    """Return the wish in a table's properties. Raises :class:`UsageError` that names a property that makes no sense."""
+    """Return what properties of a table declare. Raises :class:`UsageError` that names one that makes no sense."""
     own = {(int(match[1]), match[2]): name for name in properties if (match := OF_COLUMN.fullmatch(name))}
     kinds = {i: _kinds(name, properties[name]) for (i, what), name in own.items() if what == "kinds"}
     rates = {i: _rate(name, properties[name]) for (i, what), name in own.items() if what == "fpp"}
@@ -149,14 +149,14 @@ def declaration_of(properties: Mapping[str, str]) -> TableDeclaration:
     )
 
 
-def wishes_of(
+def declarations_of(
     table: Table,
     schema: Schema,
     columns: Sequence[str] | None,
     kinds: Sequence[BuildKind] | None,
     fpp: Rate | None,
     built: Mapping[int, BuiltIndexes],
-) -> tuple[list[ColumnWish], list[str]]:
+) -> tuple[list[ColumnDeclaration], list[str]]:
     """Return the indexes that a build is to make, and notes for people.
 
     What the caller gives wins over what the table declares. Without ``columns`` these are the declared ones, else
@@ -178,14 +178,14 @@ def wishes_of(
             found=notes[0] if notes else None,
             hint=f"Name columns, and declare them for later: {_saving(table)}",
         )
-    wishes = []
+    own = list[ColumnDeclaration]()
     for column in found:
         before = kept.get(column.field_id, BuiltIndexes(USUAL_KINDS, "auto"))
         rate = fpp if fpp is not None else declared.fpp_of(column.field_id) or before.fpp
         named = kinds or declared.kinds_of(column.field_id)
         is_named = True if named else None if columns is None else False
-        wishes.append(ColumnWish(column, tuple(named or before.kinds), rate, is_named))
-    return wishes, notes
+        own.append(ColumnDeclaration(column, tuple(named or before.kinds), rate, is_named))
+    return own, notes
 
 
 def built_indexes(sidecar: SidecarFile) -> dict[int, BuiltIndexes]:
@@ -207,20 +207,20 @@ def indexes_in(state: SidecarState) -> dict[int, BuiltIndexes]:
     }
 
 
-def declared_as(wishes: Sequence[ColumnWish]) -> TableDeclaration:
-    """Return the declaration of these wishes: what most columns share, and what single columns have of their own.
+def declared_as(declared: Sequence[ColumnDeclaration]) -> TableDeclaration:
+    """Return these declarations as that of a table: what most columns share, and what single columns have of their own.
 
     Kinds that nobody has named are not declared: of these, not all distinct counts are registered.
     """
-    first = wishes[0]
+    first = declared[0]
     kinds, fpp = first.kinds, first.fpp
-    is_usual = all(wish.kinds == USUAL_KINDS and not wish.is_kind_named for wish in wishes)
+    is_usual = all(one.kinds == USUAL_KINDS and not one.is_kind_named for one in declared)
     return TableDeclaration(
-        columns=tuple(DeclaredColumn(wish.column.path, wish.column.field_id) for wish in wishes),
+        columns=tuple(DeclaredColumn(one.column.path, one.column.field_id) for one in declared),
         kinds=None if is_usual else kinds,
         fpp=fpp,
-        own_kinds={wish.column.field_id: wish.kinds for wish in wishes if wish.kinds != kinds},
-        own_fpp={wish.column.field_id: wish.fpp for wish in wishes if wish.fpp != fpp},
+        own_kinds={one.column.field_id: one.kinds for one in declared if one.kinds != kinds},
+        own_fpp={one.column.field_id: one.fpp for one in declared if one.fpp != fpp},
     )
 
 

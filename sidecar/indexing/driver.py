@@ -29,7 +29,7 @@ from sidecar.iceberg.statistics_files.registering import Registration, check_mer
 from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.assemble import StageResults, collect, encrypted_of, select
-from sidecar.indexing.declaration import ColumnWish, declared_as, save_declaration
+from sidecar.indexing.declaration import ColumnDeclaration, declared_as, save_declaration
 from sidecar.indexing.engine_choice import Engine, choose_build_engine, engine_for
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
@@ -124,15 +124,15 @@ def _advised(table: Table, at: int | str | None) -> list[str]:
 def _build(table: Table, snapshot_id: int | None, request: BuildRequest, *, save: bool, dry_run: bool) -> BuildReport:
     if is_empty(table, snapshot_id):
         request.check_options()
-        wishes: Sequence[ColumnWish] = request.wishes(table, None, {})[0]
+        declared: Sequence[ColumnDeclaration] = request.declared(table, None, {})[0]
         rate = "auto" if request.fpp is None else request.fpp
         result = empty_report(rate, request.seconds(), dry_run=dry_run)
     else:
         with prepare(table, snapshot_id, request) as prepared:
-            wishes = prepared.asked
+            declared = prepared.asked
             result = plan_build(prepared) if dry_run else run_build(prepared)
     if save and not dry_run:
-        save_declaration(table, declared_as(wishes))
+        save_declaration(table, declared_as(declared))
     return result
 
 

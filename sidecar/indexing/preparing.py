@@ -22,7 +22,7 @@ from sidecar.iceberg.statistics_files.registered_counts import misread_warning, 
 from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.columns import Options
-from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, built_indexes
+from sidecar.indexing.declaration import BuiltIndexes, ColumnDeclaration, built_indexes
 from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.carrying import use_keys
 from sidecar.indexing.previous.earlier import ReusableSidecar, look_back, sketches_to_carry
@@ -41,9 +41,9 @@ class PreparedBuild:
     table: Table
     request: BuildRequest
     listing: Listing
-    asked: Sequence[ColumnWish]
+    asked: Sequence[ColumnDeclaration]
     """The indexes that the table is to have."""
-    wishes: Sequence[ColumnWish]
+    declared: Sequence[ColumnDeclaration]
     """Those of :attr:`asked` that can be built with the given keys."""
     plan: BuildPlan
     built: dict[int, BuiltIndexes]
@@ -61,7 +61,7 @@ class PreparedBuild:
     @property
     def to_index(self) -> list[SnapshotFile]:
         """The files of :attr:`indexable` that are indexed now; none if no column is."""
-        return self.indexable[: self.request.most_files] if self.wishes else []
+        return self.indexable[: self.request.most_files] if self.declared else []
 
     @property
     def left(self) -> list[SnapshotFile]:
@@ -93,7 +93,7 @@ class PreparedBuild:
     @cached_property
     def counts_to_register(self) -> set[int]:
         """The fields whose count the table's metadata is to name: those that were chosen, and those that it names."""
-        chosen = {wish.column.field_id: wish.is_count_registered for wish in self.wishes}
+        chosen = {one.column.field_id: one.is_count_registered for one in self.declared}
         dropped = {i for i, is_registered in chosen.items() if is_registered is False}
         return (self.counts_now - dropped) | {i for i, is_registered in chosen.items() if is_registered}
 
@@ -111,12 +111,12 @@ class PreparedBuild:
 
     def notes_on_counts(self) -> list[str]:
         """Return what the caller should know of the counts that this build registers, and of those that it does not."""
-        names = {wish.column.field_id: f"{wish.column.path} ({wish.column.type})" for wish in self.wishes}
+        names = {one.column.field_id: f"{one.column.path} ({one.column.type})" for one in self.declared}
         fresh = self.counts_to_register - self.counts_now
         misread = [
-            names[wish.column.field_id]
-            for wish in self.wishes
-            if wish.column.field_id in fresh and not reads_right(wish.column.type)
+            names[one.column.field_id]
+            for one in self.declared
+            if one.column.field_id in fresh and not reads_right(one.column.type)
         ]
         ended = [names[i] for i in sorted(self.counts_now - self.counts_to_register)]
         notes = [misread_warning(misread)] if misread else []
@@ -169,12 +169,12 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
-    asked, notes = request.wishes(table, snapshot, built)
-    wishes = asked
+    asked, notes = request.declared(table, snapshot, built)
+    declared = asked
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if found is not None:
-        wishes = _openable(wishes, found, protection, notes, are_named=request.columns is not None)
-    wanted = tuple(wish.column for wish in wishes)
+        declared = _openable(declared, found, protection, notes, are_named=request.columns is not None)
+    wanted = tuple(one.column for one in declared)
     protection.check([column.path for column in wanted])
     listing = list_snapshot(table, snapshot.snapshot_id, _recording(table, request, found))
     sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
@@ -187,10 +187,10 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         sealed=sealed,
         in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
     )
-    options = options_of(listing, {wish.column.field_id: (wish.kinds, wish.fpp) for wish in wishes}, common)
+    options = options_of(listing, {one.column.field_id: (one.kinds, one.fpp) for one in declared}, common)
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files, checked=request.thorough)
-    return PreparedBuild(table, request, listing, asked, wishes, plan, built, earlier, protection, notes)
+    return PreparedBuild(table, request, listing, asked, declared, plan, built, earlier, protection, notes)
 
 
 def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) -> Sequence[Segment]:
@@ -208,20 +208,24 @@ def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) 
 
 
 def _openable(
-    wishes: Sequence[ColumnWish], found: FoundSidecar, protection: Protection, notes: list[str], are_named: bool
-) -> list[ColumnWish]:
-    """Return the wishes without columns that the sidecar has encrypted and whose bundle key is not given.
+    declared: Sequence[ColumnDeclaration],
+    found: FoundSidecar,
+    protection: Protection,
+    notes: list[str],
+    are_named: bool,
+) -> list[ColumnDeclaration]:
+    """Return what is declared, without columns that the sidecar has encrypted and whose bundle key is not given.
 
     A build without the key would write their indexes in plaintext. Raises :class:`UsageError` if none is left, and for
     any such column if the caller has named the columns (``are_named``).
     """
     locked = {b.toc.field_id for segment in found.sidecar.segments for b in segment.blobs if b.toc.lock is not None}
     refused = [
-        wish.column.path
-        for wish in wishes
-        if wish.column.field_id in locked and not protection.seals(wish.column.path) and not protection.allow_plaintext
+        one.column.path
+        for one in declared
+        if one.column.field_id in locked and not protection.seals(one.column.path) and not protection.allow_plaintext
     ]
-    if refused and (are_named or len(refused) == len(wishes)):
+    if refused and (are_named or len(refused) == len(declared)):
         raise UsageError(
             f"the indexes of {', '.join(refused)} are encrypted, and their bundle keys are not given",
             file=found.statistics.statistics_path,
@@ -233,4 +237,4 @@ def _openable(
             f"the indexes of {', '.join(refused)} are encrypted and their bundle keys are not given: "
             "they are kept, and new files are not indexed for them"
         )
-    return [wish for wish in wishes if wish.column.path not in refused]
+    return [one for one in declared if one.column.path not in refused]

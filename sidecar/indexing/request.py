@@ -19,7 +19,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import asked_engine
 from sidecar.errors import UsageError, refuse_text
 from sidecar.iceberg.resolve import TableColumn
-from sidecar.indexing.declaration import BuiltIndexes, ColumnWish, Rate, wishes_of
+from sidecar.indexing.declaration import BuiltIndexes, ColumnDeclaration, Rate, declarations_of
 from sidecar.indexing.options import check_options, check_rate
 from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
 
@@ -66,18 +66,18 @@ class BuildRequest:
         """Return the engine that is asked for, or else the configured one."""
         return asked_engine(self.engine, self.spark)
 
-    def wishes(
+    def declared(
         self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
-    ) -> tuple[list[ColumnWish], list[str]]:
+    ) -> tuple[list[ColumnDeclaration], list[str]]:
         """Return the indexes that a snapshot is to have, and notes for people.
 
         ``built`` is what its last sidecar has. Without a snapshot, the table's schema counts. Raises as
-        :func:`sidecar.indexing.declaration.wishes_of`.
+        :func:`sidecar.indexing.declaration.declarations_of`.
         """
         if self.only_carry:
             return [], []
-        found, notes = wishes_of(table, self.schema_for_names(table), self.columns, self.kinds, self.fpp, built)
-        return [replace(wish, column=_typed(table, snapshot, wish.column)) for wish in found], notes
+        found, notes = declarations_of(table, self.schema_for_names(table), self.columns, self.kinds, self.fpp, built)
+        return [replace(one, column=_typed(table, snapshot, one.column)) for one in found], notes
 
     def schema_for_names(self, table: Table) -> Schema:
         """Return the schema that has the names of the columns."""

@@ -32,7 +32,7 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.partial_loading import location_in_sql
 from sidecar.iceberg.refs import is_branch, is_empty, schema_at, snapshot_id_of
-from sidecar.iceberg.statistics_files.registered_counts import registers_as_wished
+from sidecar.iceberg.statistics_files.registered_counts import registers_as_declared
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
@@ -188,14 +188,14 @@ class _Refresh:
             return False
         try:
             snapshot = snapshot_of(self.table, entry.snapshot_id)
-            wishes, notes = self.request.wishes(self.table, snapshot, indexes_in(state))
+            declared, notes = self.request.declared(self.table, snapshot, indexes_in(state))
         except NothingDeclaredError:
             return False
-        if not is_complete(self.table, state, wishes):
+        if not is_complete(self.table, state, declared):
             return False
-        chosen = {w.column.field_id: w.is_count_registered for w in wishes if w.is_count_registered is not None}
-        if not registers_as_wished(entry, puffin.metadata, chosen):
+        chosen = {w.column.field_id: w.is_count_registered for w in declared if w.is_count_registered is not None}
+        if not registers_as_declared(entry, puffin.metadata, chosen):
             return False
-        self.report.columns = [wish.column.path for wish in wishes]
+        self.report.columns = [one.column.path for one in declared]
         self.report.warnings += notes
         return True

@@ -26,10 +26,10 @@ def reads_right(iceberg_type: str) -> bool:
     return ColumnType.parse(iceberg_type).family in READ_RIGHT
 
 
-def registers_as_wished(entry: StatisticsFile, footer: FileMetadata, wished: Mapping[int, bool]) -> bool:
-    """Return whether an entry names the counts of its file as ``wished``: by field id, whether it is to be named."""
+def registers_as_declared(entry: StatisticsFile, footer: FileMetadata, chosen: Mapping[int, bool]) -> bool:
+    """Return whether an entry names the counts of its file as ``chosen``: by field id, whether it is to be named."""
     registered = sketched_fields(entry.blob_metadata)
-    return all((i in registered) == wished[i] for i in sketched_fields(footer.blobs) & wished.keys())
+    return all((i in registered) == chosen[i] for i in sketched_fields(footer.blobs) & chosen.keys())
 
 
 def misread_warning(columns: Sequence[str]) -> str:

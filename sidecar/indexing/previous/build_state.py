@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.runs import LAYOUT, BuiltColumn, IndexOfField, SidecarState, intact_state_of
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.indexing.declaration import ColumnWish
+from sidecar.indexing.declaration import ColumnDeclaration
 
 if TYPE_CHECKING:
     from sidecar.indexing.preparing import PreparedBuild
@@ -32,30 +32,30 @@ def mapping_digest(table: Table) -> str:
     return "" if mapping is None else hashlib.sha256(mapping.model_dump_json().encode()).hexdigest()[:16]
 
 
-def is_complete(table: Table, state: SidecarState, wishes: Sequence[ColumnWish]) -> bool:
-    """Return whether a sidecar has all that is wished for, in all files of the snapshot that it is registered for.
+def is_complete(table: Table, state: SidecarState, declared: Sequence[ColumnDeclaration]) -> bool:
+    """Return whether a sidecar has all that is declared, in all files of the snapshot that it is registered for.
 
     It is not complete either if it has columns that the table has dropped, or blobs of another version.
     """
     schema = table.schema()
     if (state.mapping, state.layout) != (mapping_digest(table), LAYOUT) or not schema.field_ids >= state.columns.keys():
         return False
-    return all(_has(state.columns.get(wish.column.field_id), wish) for wish in wishes)
+    return all(_has(state.columns.get(one.column.field_id), one) for one in declared)
 
 
 def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcome:
     """Return the outcome of a build that has indexed the files with these ordinals."""
     earlier, plan, schema = prepared.earlier, prepared.plan, prepared.table.schema()
-    wishes = {wish.column.field_id: wish for wish in prepared.wishes}
+    declared = {one.column.field_id: one for one in prepared.declared}
     types = {column.field_id: column.type for column in plan.columns}
     old = None if earlier.found is None else intact_state_of(earlier.found.sidecar.puffin.metadata.properties)
     columns: dict[int, BuiltColumn] = {}
     behind: dict[str, int] = {}
     files = [file.ordinal for file in prepared.listing.files if file.not_indexable is None]
     new = earlier.served | set(indexed)
-    for field_id in sorted((prepared.built.keys() | wishes.keys()) & schema.field_ids):
-        wish, built = wishes.get(field_id), prepared.built.get(field_id)
-        asked = () if wish is None else wish.kinds
+    for field_id in sorted((prepared.built.keys() | declared.keys()) & schema.field_ids):
+        one, built = declared.get(field_id), prepared.built.get(field_id)
+        asked = () if one is None else one.kinds
         others = [kind for kind in (built.kinds if built else ()) if kind not in asked]
         without = {kind: earlier.without(files, field_id, kind) for kind in (*asked, *others)}
         if late := set[int]().union(*(without[kind] for kind in others)):
@@ -66,7 +66,7 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
         columns[field_id] = BuiltColumn(
             type=types.get(field_id) or (before.type if before else str(schema.find_type(field_id))),
             kinds=(*asked, *others),
-            fpp=wish.fpp if wish is not None else built.fpp if built is not None else "auto",
+            fpp=one.fpp if one is not None else built.fpp if built is not None else "auto",
             left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
     state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns, LAYOUT)
@@ -119,7 +119,7 @@ def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> Buil
     )
 
 
-def _has(built: BuiltColumn | None, wish: ColumnWish) -> bool:
-    if built is None or built.type != wish.column.type or any(built.left.get(kind) for kind in wish.kinds):
+def _has(built: BuiltColumn | None, one: ColumnDeclaration) -> bool:
+    if built is None or built.type != one.column.type or any(built.left.get(kind) for kind in one.kinds):
         return False
-    return set(built.kinds) >= set(wish.kinds) and wish.fpp in ("auto", built.fpp)
+    return set(built.kinds) >= set(one.kinds) and one.fpp in ("auto", built.fpp)

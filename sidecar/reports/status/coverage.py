@@ -18,7 +18,7 @@ from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.filters.arrays import Flags, Ordinals
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.statistics_files.sidecar_files import Places
-from sidecar.indexing.declaration import ColumnWish
+from sidecar.indexing.declaration import ColumnDeclaration
 from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage
 from sidecar.indexing.previous.earlier import has_rate
 from sidecar.puffin.types import THETA_GROUPS
@@ -51,7 +51,7 @@ NOTHING_WAITS = WaitingFiles(0, 0, 0, None, 0.0)
 class _Counter:
     table: Table
     listing: Listing
-    wished: frozenset[tuple[str, str]]
+    refreshed: frozenset[tuple[str, str]]
     damage: SidecarDamage
     indexes: dict[tuple[str, str], _Index] = field(default_factory=dict)
 
@@ -89,8 +89,8 @@ class _Counter:
             counted = CoveredRows(int(index.covered.sum()), have, have / asked if asked else 1.0, waiting)
             covered.setdefault(column, {})[kind] = counted
         lookups = {key: index for key, index in self.indexes.items() if is_asked(key[1])} or self.indexes
-        wished = [index for key, index in lookups.items() if key in self.wished] or list(lookups.values())
-        known = np.logical_and.reduce([index.known for index in wished]) if wished else self._no_files()
+        refreshed = [index for key, index in lookups.items() if key in self.refreshed] or list(lookups.values())
+        known = np.logical_and.reduce([index.known for index in refreshed]) if refreshed else self._no_files()
         share = min((covered[column][kind].share for column, kind in lookups), default=0.0)
         waits = np.flatnonzero(indexable & ~known).tolist()
         return CountedCoverage(covered, share if self.listing.files else None, self._waiting(waits))
@@ -117,38 +117,38 @@ def count_coverage(
     table: Table,
     listing: Listing,
     live: LivePlaces,
-    wished: Iterable[tuple[str, str]] = (),
+    refreshed: Iterable[tuple[str, str]] = (),
     damage: SidecarDamage = NO_DAMAGE,
 ) -> CountedCoverage:
     """Count what the sidecar says about the files of ``listing``.
 
     A file is covered if some segment has the index for all its row groups, because only then a lookup can rule it out.
-    ``wished`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
+    ``refreshed`` are columns and kinds that a refresh indexes; they count although no segment has them yet, and a file
     waits only for these. Without any, it waits for all that the segments have. What has ``damage`` covers nothing.
     """
-    counter = _Counter(table, listing, frozenset(wished), damage)
-    for column, kind in sorted(counter.wished):
+    counter = _Counter(table, listing, frozenset(refreshed), damage)
+    for column, kind in sorted(counter.refreshed):
         counter.index_of(column, kind)
     for field_id, kind in live.sidecar.recorded:
         counter.add(live.sidecar, live.places, field_id, kind)
     return counter.result()
 
 
-def files_with_other_rates(live: LivePlaces, wishes: Iterable[ColumnWish]) -> dict[str, int]:
+def files_with_other_rates(live: LivePlaces, declared: Iterable[ColumnDeclaration]) -> dict[str, int]:
     """Return by column how many files have filters for another rate than is declared, so that a refresh indexes them
     again."""
     found = {}
-    for wish in wishes:
-        field_id = wish.column.field_id
-        if BLOOM not in wish.kinds or wish.fpp == "auto":
+    for one in declared:
+        field_id = one.column.field_id
+        if BLOOM not in one.kinds or one.fpp == "auto":
             continue
         right, wrong = set[int](), set[int]()
         for segment, at, _ in live.sidecar.of_files(live.places.numbers):
             if segment.coverage(field_id, BLOOM) is not None:
                 files = live.places.at[at].tolist()
-                (right if has_rate(segment, (field_id, BLOOM), wish.fpp) else wrong).update(files)
+                (right if has_rate(segment, (field_id, BLOOM), one.fpp) else wrong).update(files)
         if wrong - right:
-            found[wish.column.path] = len(wrong - right)
+            found[one.column.path] = len(wrong - right)
     return found
 
 

@@ -29,11 +29,11 @@ from sidecar.iceberg.statistics_files.registered_counts import misread_warning, 
 from sidecar.iceberg.statistics_files.registering import check_mergeable
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import (
-    ColumnWish,
+    ColumnDeclaration,
     NothingDeclaredError,
     built_indexes,
     declaration_of,
-    wishes_of,
+    declarations_of,
 )
 from sidecar.indexing.previous.damage import NO_DAMAGE, find_damage
 from sidecar.reports.status.coverage import (
@@ -97,7 +97,7 @@ def status(
         "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
     }
     if is_empty(table, snapshot_id):
-        wishes, other_rates, hurt = None, dict[str, int](), _Damaged()
+        declared, other_rates, hurt = None, dict[str, int](), _Damaged()
         counted = CountedCoverage({}, None, NOTHING_WAITS)
         facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
         facts |= {"segments": [], "warnings": []}
@@ -116,17 +116,17 @@ def status(
         warnings: list[str] = []
         passed: list[StatisticsFile] = []
         with opened_sidecar(seen, listing, warnings, passed) as found:
-            wishes = _wishes(seen, found, passed, warnings)
+            declared = _declared(seen, found, passed, warnings)
             live = live_files(found, listing)
             damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
-            counted = count_coverage(seen, listing, live, indexes_of(seen, wishes or ()), damage)
+            counted = count_coverage(seen, listing, live, indexes_of(seen, declared or ()), damage)
             damaged = count_damaged(seen, live, damage)
             is_passed = any(entry.snapshot_id == listing.snapshot_id for entry in passed)
             warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
             warnings += [
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
             ]
-            other_rates = files_with_other_rates(live, wishes or ())
+            other_rates = files_with_other_rates(live, declared or ())
             causes = found.sidecar.doubts.causes if found else []
             is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
             fault = "indexes are of a form that this version of sidecar does not read" if is_unread else ""
@@ -155,8 +155,8 @@ def status(
     )
     found_status.missed.extend(_missed(found_status, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
-        wished = None if wishes is None else indexes_of(seen, wishes)
-        found_status.to_do.extend(_to_do(table, found_status, wished, other_rates, at, hurt))
+        refreshed = None if declared is None else indexes_of(seen, declared)
+        found_status.to_do.extend(_to_do(table, found_status, refreshed, other_rates, at, hurt))
     return found_status
 
 
@@ -169,9 +169,9 @@ class _Damaged(NamedTuple):
     is_blocked: bool = False
 
 
-def _wishes(
+def _declared(
     table: Table, found: FoundSidecar | None, passed: Sequence[StatisticsFile], warnings: list[str]
-) -> list[ColumnWish] | None:
+) -> list[ColumnDeclaration] | None:
     """Return what a refresh indexes. ``None`` after a damaged property, which is a warning.
 
     It carries over from the sidecar that one of the ``passed`` entries has displaced, which is another warning.
@@ -183,7 +183,7 @@ def _wishes(
     try:
         carried = displaced or found
         built = built_indexes(carried.sidecar) if carried else {}
-        wishes, notes = wishes_of(table, table.schema(), None, None, None, built)
+        declared, notes = declarations_of(table, table.schema(), None, None, None, built)
     except NothingDeclaredError as error:
         if declaration_of(table.properties).columns:  # all of them are gone
             warnings.append(str(error))
@@ -195,12 +195,12 @@ def _wishes(
         if displaced is not None:
             displaced.sidecar.close()
     warnings += notes
-    return wishes
+    return declared
 
 
-def indexes_of(table: Table, wishes: Iterable[ColumnWish]) -> list[tuple[str, str]]:
-    """Return the columns and kinds that are wished for."""
-    named = [(table.schema().find_column_name(wish.column.field_id), wish.kinds) for wish in wishes]
+def indexes_of(table: Table, declared: Iterable[ColumnDeclaration]) -> list[tuple[str, str]]:
+    """Return the columns and kinds that a refresh indexes."""
+    named = [(table.schema().find_column_name(one.column.field_id), one.kinds) for one in declared]
     return [(column, kind) for column, kinds in named if column is not None for kind in kinds]
 
 
@@ -228,12 +228,12 @@ def _missed(status: TableStatus, max_behind: timedelta | None, min_coverage: flo
 def _to_do(
     table: Table,
     status: TableStatus,
-    wished: list[tuple[str, str]] | None,
+    refreshed: list[tuple[str, str]] | None,
     other_rates: Mapping[str, int],
     at: int | str | None,
     damaged: _Damaged,
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``wished`` is what a refresh indexes, ``other_rates`` what
+    """Yield what to do. ``refreshed`` is what a refresh indexes, ``other_rates`` what
     :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
 
     A refresh is about branches; for a tag or an older snapshot it is a build. A refresh does not look for damage, so
@@ -248,14 +248,14 @@ def _to_do(
     place = of_snapshot if is_past or on_branch else ()
     refresh = command_for(table, "build" if is_past or damaged.fault or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
-    if waiting and wished == [] and not status.covered:
+    if waiting and refreshed == [] and not status.covered:
         advise = command_for(table, "advise")
         yield NextStep("nothing is declared or indexed; advise names the columns that deserve an index", advise)
-    elif waiting and wished != []:
+    elif waiting and refreshed != []:
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
-    elif any(one.ref == asked for one in status.losable) and wished != []:
+    elif any(one.ref == asked for one in status.losable) and refreshed != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
-    elif damaged.fault and not damaged.indexes and wished != []:
+    elif damaged.fault and not damaged.indexes and refreshed != []:
         yield NextStep(damaged.fault, refresh)
     if other_rates:
         files = quantity(max(other_rates.values()), "file")
@@ -267,8 +267,8 @@ def _to_do(
     for ((kind,), naming), columns in broken.items():
         options = ["--columns", ",".join(map(encoded_name, columns)), *naming, *of_snapshot]
         yield NextStep(f"{kind} of {', '.join(columns)} is damaged", command_for(table, "build", *options))
-    if wished is not None:
-        yield from _behind(table, status, wished, of_snapshot)
+    if refreshed is not None:
+        yield from _behind(table, status, refreshed, of_snapshot)
     if status.repairs:
         why = f"{quantity(len(status.repairs), 'registration')} to be repaired"
         yield NextStep(why, command_for(table, "care", "--only", "repair"))
@@ -292,12 +292,12 @@ def _is_blocked(table: Table, snapshot_id: int) -> bool:
 
 
 def _behind(
-    table: Table, status: TableStatus, wished: list[tuple[str, str]], of_snapshot: Sequence[str]
+    table: Table, status: TableStatus, refreshed: list[tuple[str, str]], of_snapshot: Sequence[str]
 ) -> Iterator[NextStep]:
     """Yield a build for the columns whose indexes lack files, and which a refresh does not index."""
     columns: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for column, kinds in status.covered.items():
-        late = tuple(kind for kind, found in kinds.items() if found.waiting and (column, kind) not in wished)
+        late = tuple(kind for kind, found in kinds.items() if found.waiting and (column, kind) not in refreshed)
         if late:
             columns.setdefault((late, _naming(status, column, late)), []).append(column)
     for (late, naming), names in columns.items():
