@@ -202,7 +202,9 @@ def _draw_planned(to: Console, report: BuildReport) -> None:
     to.print(facts(_planned(report)))
     drawn = table_of("column", "type", "to be built", "")
     for column in report.columns:
-        drawn.add_row(escaped(column.name), column.type, ", ".join(column.kinds), "encrypted" if column.sealed else "")
+        drawn.add_row(
+            escaped(column.name), column.type, ", ".join(column.kinds), "encrypted" if column.encrypted else ""
+        )
     to.print(drawn)
     for file in report.files[:SHOWN]:
         to.print(f"to be indexed: {file.path} ({humanize.size(file.size)})", markup=False, soft_wrap=True)

@@ -150,7 +150,7 @@ class Collection:
         """Keys of columns by path. Encryption keys name columns by path too."""
         self.names: dict[Key, StoredColumn | None] = {}
         """What columns are named in the Puffin file; ``None`` for those that are encrypted in some file."""
-        self.in_clear: set[Key] = set()
+        self.plaintext: set[Key] = set()
         """Columns that are encrypted in some file and in plaintext here."""
         self.spool = Spool()
         self.files: list[FileEntry] = []
@@ -178,7 +178,7 @@ class Collection:
         self.paths.update(other.paths)
         for key, name in other.names.items():
             self.name_column(key, name)
-        self.in_clear |= other.in_clear
+        self.plaintext |= other.plaintext
         for key, column in other.columns.items():
             self.columns[key].absorb(column, first, at)
 
@@ -303,7 +303,7 @@ class Collection:
             for unit, kept in filters.items()
         ]
         groups = plan_groups(members, place.sealing)
-        pages, said = self._pages(groups, filters, place, spooled), properties_of(key in self.in_clear)
+        pages, said = self._pages(groups, filters, place, spooled), properties_of(key in self.plaintext)
         return FieldBundle(number, groups, pages, key=own, properties=said)
 
     def _pages(
@@ -321,7 +321,7 @@ class Collection:
             )
 
     def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
-        kept_as = own, properties_of(key in self.in_clear)
+        kept_as = own, properties_of(key in self.plaintext)
         if self.columns[key].pages:
             yield replace(self._page_indexes(number, key), key=own, properties=kept_as[1])
         if rows := self.columns[key].rows:

@@ -94,7 +94,7 @@ def _left_out(footer: Footer, collection: Collection, what: ParquetWanted, keys:
         elif protection.seals(leaf.path):
             pass
         elif protection.allow_plaintext:
-            collection.in_clear.add(keys[leaf.index])
+            collection.plaintext.add(keys[leaf.index])
         elif what.by_name:
             raise refusal([leaf.path])
         else:

@@ -69,6 +69,6 @@ def refusal(paths: list[str]) -> UsageError:
     )
 
 
-def properties_of(in_clear: bool) -> Mapping[str, str]:
+def properties_of(plaintext: bool) -> Mapping[str, str]:
     """Return the properties that a blob gets in the Puffin footer."""
-    return {PLAINTEXT_PROPERTY: "true"} if in_clear else {}
+    return {PLAINTEXT_PROPERTY: "true"} if plaintext else {}

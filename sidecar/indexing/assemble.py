@@ -88,12 +88,12 @@ class Encrypted:
     files: frozenset[int] = frozenset()
     """Ordinals of files whose encrypted columns are not known."""
 
-    def exposes(self, file: SnapshotFile, in_clear: Collection[int]) -> bool:
+    def exposes(self, file: SnapshotFile, plaintext: Collection[int]) -> bool:
         """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
         if file.data_file.key_metadata is not None:
             return True
         bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}
-        return bool((bounded if file.ordinal in self.files else bounded & self.fields).difference(in_clear))
+        return bool((bounded if file.ordinal in self.files else bounded & self.fields).difference(plaintext))
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ class Selection:
 def encrypted_of(records: Sequence[StageResult], options: Options) -> Encrypted:
     """Return what stage 1 found encrypted. Columns with encrypted bundles count as encrypted in all files."""
     encrypted = [record for record in records if record.kind == "encrypted"]
-    fields = {record.field_id for record in encrypted if record.field_id >= 0} | options.sealed
+    fields = {record.field_id for record in encrypted if record.field_id >= 0} | options.encrypted
     return Encrypted(frozenset(fields), frozenset(r.file for r in encrypted if r.field_id < 0))
 
 
 def select(
-    listing: Listing, wanted: set[int], encrypted: Encrypted | None = None, in_clear: Collection[int] = ()
+    listing: Listing, wanted: set[int], encrypted: Encrypted | None = None, plaintext: Collection[int] = ()
 ) -> Selection:
     """Return the selection of the ``wanted`` file ordinals.
 
@@ -123,7 +123,7 @@ def select(
     that manifest itself, if it has the permission.
     """
     exposing = frozenset(
-        ordinal for ordinal in wanted if encrypted is not None and encrypted.exposes(listing.files[ordinal], in_clear)
+        ordinal for ordinal in wanted if encrypted is not None and encrypted.exposes(listing.files[ordinal], plaintext)
     )
     return select_files(listing, wanted, exposing)
 
@@ -265,8 +265,8 @@ def _states(indexed: StageResults, field_id: int, kind: str) -> Iterator[Coverag
 def _hidden(file: SnapshotFile, encrypted: Encrypted, options: Options) -> Collection[int]:
     """Return the fields whose bounds are not recorded, because they are or may be encrypted."""
     if file.ordinal in encrypted.files:
-        return file.bounds.keys() - options.in_clear
-    return encrypted.fields - options.in_clear
+        return file.bounds.keys() - options.plaintext
+    return encrypted.fields - options.plaintext
 
 
 def file_entry(

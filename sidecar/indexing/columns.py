@@ -46,9 +46,9 @@ class Options:
     the file's own good filters and else builds split-block filters."""
     orc_fpp: float = DEFAULT_FPP
     """Target rate of new ORC filters."""
-    sealed: frozenset[int] = frozenset()
+    encrypted: frozenset[int] = frozenset()
     """Field ids with encrypted bundles; they get no sketch."""
-    in_clear: frozenset[int] = frozenset()
+    plaintext: frozenset[int] = frozenset()
     """Field ids that may be indexed in plaintext although files have them encrypted."""
     any_rate: bool = False
     """Whether filters of an earlier sidecar are reused whatever rate they were built for."""
@@ -80,7 +80,7 @@ class Options:
 
     def may_index(self, field_id: int) -> bool:
         """Return whether a column may be indexed in files that have it encrypted."""
-        return field_id in self.sealed or field_id in self.in_clear
+        return field_id in self.encrypted or field_id in self.plaintext
 
 
 @dataclass
@@ -174,7 +174,7 @@ class ColumnWork:
         self.column_type = column_type
         self.result = ColumnResult(Outcome(*place), encoding)
         self.bloom = options.bloom
-        self.theta = options.theta and field_id not in options.sealed
+        self.theta = options.theta and field_id not in options.encrypted
         if options.theta and not self.theta:
             self.result.theta_reason = NO_SKETCH
         self._maker: FilterBuilder | None = None

@@ -198,7 +198,7 @@ class _Build:
         tasks = make_tasks(groups, self.engine.name)
         records = self.engine.index(tasks, plan)
         encrypted = encrypted_of(records, options)
-        selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.in_clear)
+        selection = select(listing, {file.ordinal for file in prepared.files}, encrypted, options.plaintext)
         indexed = collect(selection.files, records)
         indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)

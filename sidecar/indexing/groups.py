@@ -74,15 +74,15 @@ def field_indexes(
     indexed: StageResults,
     kept: KeptIndexes,
     keys: Mapping[int, FieldKey],
-    in_clear: Collection[int],
+    plaintext: Collection[int],
 ) -> Iterator[FieldIndexes]:
     """Yield the blobs of page indexes and row indexes of each field; ``kept`` has their entries.
 
-    ``keys`` has the keys of fields with encrypted bundles. ``in_clear`` are the fields whose blobs are marked as
+    ``keys`` has the keys of fields with encrypted bundles. ``plaintext`` are the fields whose blobs are marked as
     plaintext of encrypted columns.
     """
     for field_id, pages, rows in groups:
-        marks = keys.get(field_id), properties_of(field_id in in_clear)
+        marks = keys.get(field_id), properties_of(field_id in plaintext)
         if pages:
             yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, kept), *marks)
         if rows:

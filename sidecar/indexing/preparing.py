@@ -177,15 +177,15 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     wanted = tuple(one.column for one in declared)
     protection.check([column.path for column in wanted])
     listing = list_snapshot(table, snapshot.snapshot_id, _recording(table, request, found))
-    sealed = frozenset(column.field_id for column in wanted if protection.seals(column.path))
+    encrypted = frozenset(column.field_id for column in wanted if protection.seals(column.path))
     common = Options(
         kinds=frozenset(),
         fpp=DEFAULT_FPP,
         max_bits=None,
         reuse=request.reuse,
         filter_format=request.filter_format,
-        sealed=sealed,
-        in_clear=frozenset(c.field_id for c in wanted) - sealed if request.allow_plaintext else frozenset(),
+        encrypted=encrypted,
+        plaintext=frozenset(c.field_id for c in wanted) - encrypted if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {one.column.field_id: (one.kinds, one.fpp) for one in declared}, common)
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)

@@ -79,7 +79,7 @@ class ColumnReport(Summarized):
     """Its Iceberg type."""
     kinds: list[str]
     """The kinds of its indexes."""
-    sealed: bool = False
+    encrypted: bool = False
     """Whether its indexes are encrypted in the sidecar."""
     filters: dict[str, int] = field(default_factory=dict)
     """Filters by origin: ``reused``, ``dictionary``, ``scanned``."""
@@ -243,7 +243,7 @@ class BuildReport(Summarized):
         names = "dry_run snapshot_id commits folder engine engine_reason files_total files files_carried"
         counts = "fpp tasks files_size segments_carried bytes_carried warnings seconds"
         known = {name: plain_data(getattr(self, name)) for name in f"{names} files_unsupported row_groups".split()}
-        parts = ("name", "field_id", "type", "sealed", "kinds")
+        parts = ("name", "field_id", "type", "encrypted", "kinds")
         columns = [{part: getattr(column, part) for part in parts} for column in self.columns]
         last = {name: getattr(self, name) for name in counts.split()}
         return {**known, "columns": columns, "kinds": self.kinds, **last}
@@ -300,7 +300,7 @@ def report_before(prepared: PreparedBuild, engine: ChosenEngine, tasks: int) -> 
         kinds=list(kinds_of(options)),
         fpp=options.fpp,
         columns=[
-            ColumnReport(c.path, c.field_id, c.type, kinds_of(options.of(c.field_id)), c.field_id in options.sealed)
+            ColumnReport(c.path, c.field_id, c.type, kinds_of(options.of(c.field_id)), c.field_id in options.encrypted)
             for c in prepared.plan.columns
         ],
         tasks=tasks,

@@ -30,7 +30,7 @@ PartitionOfSpec = tuple[int, tuple[bytes | None, ...]]
 
 def sketched_columns(columns: Iterable[TableColumn], options: Options) -> list[TableColumn]:
     """Return the columns that get sketches; encrypted bundles have none."""
-    asked = [column for column in columns if column.field_id not in options.sealed]
+    asked = [column for column in columns if column.field_id not in options.encrypted]
     return [column for column in asked if options.of(column.field_id).theta]
 
 
@@ -94,12 +94,12 @@ def segment_sketches(
         for unit in indexed.units
         if not unit.columns[column.field_id].theta_reason
     }
-    in_clear = indexed.encrypted.fields & options.in_clear
+    plaintext = indexed.encrypted.fields & options.plaintext
     found = []
     for column in sketched_columns(columns, options):
         made = list(_field_groups(groups, places, counted, indexed, column))
         if made:
-            found.append(FieldSketches(column.field_id, made, properties_of(column.field_id in in_clear)))
+            found.append(FieldSketches(column.field_id, made, properties_of(column.field_id in plaintext)))
     return found
 
 

@@ -99,7 +99,7 @@ class Registrar:
         header = self._header(indexed)
         place = Registered(snapshot_id=self.listing.snapshot_id, sequence_number=self.listing.sequence_number)
         units = units_table(selection, indexed, self.plan.columns, self.plan.options)
-        in_clear = indexed.encrypted.fields & self.plan.options.in_clear
+        plaintext = indexed.encrypted.fields & self.plan.options.plaintext
         indexes = index_groups(indexed, self.plan.columns)
         sketches = segment_sketches(groups, selection, indexed, self.plan.columns, self.plan.options)
         carrier = self._carrier(indexed)
@@ -120,11 +120,11 @@ class Registrar:
                         self.plan.options.of(field_id).fpp,
                         expected_false_units(indexed, field_id),
                         keys.get(field_id),
-                        properties_of(field_id in in_clear),
+                        properties_of(field_id in plaintext),
                     )
                     for field_id, tasks in tasks_of.items()
                 )
-                own = field_indexes(indexes, indexed, self.kept, keys, in_clear)
+                own = field_indexes(indexes, indexed, self.kept, keys, plaintext)
                 return write_segment(to, header, units, chain(own, fields, sketches), **place)
 
             carried = self._carried(carrier, replaced)
@@ -140,11 +140,11 @@ class Registrar:
         registration = register(
             self.table,
             self.listing.snapshot_id,
-            self._thetas(indexed, in_clear),
+            self._thetas(indexed, plaintext),
             write,
             force=self.prepared.request.force,
             has_pages=has_pages,
-            unsketched=self.plan.options.sealed | self.earlier.broken_counts,
+            unsketched=self.plan.options.encrypted | self.earlier.broken_counts,
             carried=self.prepared.carried_sketches(),
             supersedes=None if self.prepared.request.merge_up_to is None else self.earlier.found,
         )
@@ -159,14 +159,14 @@ class Registrar:
             columns=self._named(indexed),
         )
 
-    def _thetas(self, indexed: StageResults, in_clear: Collection[int]) -> list[KeptSketch]:
+    def _thetas(self, indexed: StageResults, plaintext: Collection[int]) -> list[KeptSketch]:
         """Return the sketches of whole columns, of which there are none if files are left to later builds."""
         return [
             KeptSketch(
                 i,
                 sketch.to_bytes(),
                 sketch.ndv,
-                dict(properties_of(i in in_clear)) | indexed.marks.get(i, CountMarks()).to_properties(),
+                dict(properties_of(i in plaintext)) | indexed.marks.get(i, CountMarks()).to_properties(),
                 i in self.prepared.counts_to_register,
             )
             for i, sketch in sorted(indexed.sketches.items())

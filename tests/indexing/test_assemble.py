@@ -66,12 +66,12 @@ def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper:
     assert not Encrypted(fields=frozenset([8]), files=frozenset([1])).exposes(file, ())
 
 
-@pytest.mark.parametrize("in_clear", [(), {7}, {8}])
-def test_the_entry_of_a_file_with_a_key_of_its_own_exposes_it_whatever_is_in_clear(in_clear: Any) -> None:
+@pytest.mark.parametrize("plaintext", [(), {7}, {8}])
+def test_the_entry_of_a_file_with_a_key_of_its_own_exposes_it_whatever_is_in_clear(plaintext: Any) -> None:
     """A column that may stand in plaintext does not make the key metadata of its file public."""
     file = listed(0, EntryBounds(b"low", b"high", 1, 0, None), key_metadata=b"wrapped key")
-    assert Encrypted().exposes(file, in_clear)
-    assert Encrypted(fields=frozenset([7])).exposes(file, in_clear)
+    assert Encrypted().exposes(file, plaintext)
+    assert Encrypted(fields=frozenset([7])).exposes(file, plaintext)
 
 
 def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:
@@ -81,6 +81,6 @@ def test_every_file_and_field_that_is_told_counts_as_encrypted() -> None:
         StageResult("encrypted", 2),
         unit(5, 0),
     ]
-    options = Options(frozenset({"bloom"}), 0.01, None, "good", sealed=frozenset([9]))
+    options = Options(frozenset({"bloom"}), 0.01, None, "good", encrypted=frozenset([9]))
     found = encrypted_of(told, options)
     assert (found.fields, found.files) == ({3, 9}, {1, 2})

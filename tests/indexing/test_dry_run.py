@@ -75,7 +75,7 @@ def test_the_build_that_follows_does_what_was_said(table: Any, opened: list[str]
     assert planned.files_size == sum(live.values())
     assert planned.bytes_carried == planned.segments_carried == 0
     assert (planned.engine, planned.engine_reason) == ("local", "as asked for")
-    assert [(c.name, c.field_id, c.type, c.sealed) for c in planned.columns] == [
+    assert [(c.name, c.field_id, c.type, c.encrypted) for c in planned.columns] == [
         ("k", 1, "long", False),
         ("s", 2, "string", False),
     ]
@@ -190,7 +190,7 @@ def test_a_statistics_file_that_would_be_lost(table: Any) -> None:
 def test_bundles_that_would_be_encrypted(table: Any) -> None:
     keys = sidecar.EncryptionKeys(sidecar.ExplicitKeys({b"m": bytes(16)}), bundle_keys={"k": b"m"})
     planned = dry(table, "k", "s", encryption_keys=keys)
-    assert [column.sealed for column in planned.columns] == [True, False]
+    assert [column.encrypted for column in planned.columns] == [True, False]
 
 
 def test_the_result_is_no_build(table: Any) -> None:

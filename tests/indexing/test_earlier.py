@@ -286,7 +286,7 @@ def test_a_plaintext_blob_of_a_column_that_has_a_key_is_made_anew() -> None:
     plan: Any = SimpleNamespace(
         encryption_keys=SimpleNamespace(bundle_keys={"ssn": b"master"}),
         columns=[SimpleNamespace(field_id=2, path="ssn")],
-        options=SimpleNamespace(sealed={2}),
+        options=SimpleNamespace(encrypted={2}),
     )
     blob = SimpleNamespace(toc=SimpleNamespace(field_id=2, lock=None))
     segment: Any = SimpleNamespace(header=SimpleNamespace(segment_id=b"one"), sketch_blobs={}, blobs=[blob])

@@ -323,7 +323,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
     keys = {} if plan.encryption_keys is None else plan.encryption_keys.bundle_keys
-    named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.sealed}
+    named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.encrypted}
     found = set()
     for segment in segments:
         found |= {(segment.header.segment_id, field_id) for field_id in named.keys() & segment.sketch_blobs.keys()}
