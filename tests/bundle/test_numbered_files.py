@@ -44,7 +44,8 @@ def opened() -> SidecarFile:
             table = replace(table, files=files, coverage=table.coverage[:1])
         entries += write_segment(puffin, segment_header(segment), table, bundles, **place)
     write_toc(puffin, entries, **place)
-    return open_bytes(sink.getvalue(), puffin.finish().footer_size, strict=True)
+    footer = puffin.finish().footer_size
+    return open_bytes(sink.getvalue(), footer, strict=True)
 
 
 def test_numbers_run_on_from_segment_to_segment(opened: SidecarFile) -> None:
