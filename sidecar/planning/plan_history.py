@@ -162,7 +162,7 @@ class PlanHistory:
         """Yield what stages found, to the one that ruled the file out."""
         first = DroppedBy.CATALOG if self.evaluators is None else DroppedBy.SUMMARY
         yield self._finding(first, files is not None, [] if self.evaluators is None else self._parts(found, table))
-        judgements = [] if files is None else _told_once([*files.judgements(row)])
+        judgements = [] if files is None else _once_each([*files.judgements(row)])
         for by, kept in judgements:
             if by is DroppedBy.FILTER and files is not None:
                 yield from self._of_filters(self._asked_places(found, files, row))
@@ -255,8 +255,8 @@ class PlanHistory:
                 )
 
 
-def _told_once(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
+def _once_each(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
     """Return what stages said, each once, though it may be asked twice: first the one that dropped the file."""
-    told = {one.by: one for one in reversed(judgements)}
-    told |= {one.by: one for one in judgements if not one.is_kept}
-    return [one for one in judgements if one is told[one.by]]
+    last = {one.by: one for one in reversed(judgements)}
+    last |= {one.by: one for one in judgements if not one.is_kept}
+    return [one for one in judgements if one is last[one.by]]
