@@ -57,6 +57,7 @@ def make_files(folder: Path) -> None:
     old = historical.HistoricalBloomFilter.from_arrow(keys, int64)
     (folder / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
     (folder / "parts.csv").write_text("key\n14\n21\n")
+    (folder / "people.csv").write_text("mail,user_id\nann@example.com,99\n")
     (folder / "people.txt").write_text("ann@example.com\nbob@example.com\n")
 
 

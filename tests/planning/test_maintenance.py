@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.bundle.kinds.declared import USUAL_KINDS
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.planning.plan import Plan
 from sidecar.storage.locations import local_path
@@ -41,7 +42,8 @@ def create(spark: Any, name: str, properties: str = "") -> None:
 
 def indexed(catalog: Any, name: str, columns: Sequence[str] = ("k", "v")) -> Any:
     table = catalog.load_table(f"db.{name}")
-    assert not sidecar.build(table, columns, engine="local").files_failed
+    kinds = list(USUAL_KINDS)  # named, so that counts of numbers are registered too
+    assert not sidecar.build(table, columns, kinds=kinds, engine="local").files_failed
     return table.refresh()
 
 
@@ -308,7 +310,7 @@ def test_equality_deletes_are_left_to_who_can_read_them(spark: Any, catalog: Any
     java.newRowDelta().addDeletes(made).commit()
 
     table.refresh()
-    with pytest.raises(UnsupportedFeatureError, match="Spark, Trino or DuckDB"):
+    with pytest.raises(UnsupportedFeatureError, match=r"Spark \(sidecar.spark_read\), Trino or DuckDB"):
         sidecar.plan(table, "k = 4")
     assert sidecar.plan(table, "k = 5").files_kept == 0
     assert [row.k for row in spark.sql("select k from cat.db.eq_jvm where k < 7 order by k").collect()] == [
