@@ -69,6 +69,7 @@ def session_of(folder: Path, catalogs: dict[str, dict[str, str]]) -> Any:
     (folder / "viewfs").mkdir(exist_ok=True)
     (own := folder / uuid.uuid4().hex).mkdir()
     session = start_spark(own)
+    session._jvm.java.lang.System.setProperty("derby.stream.error.file", f"{folder}/derby.log")
     describe(session, catalogs)
     return session
 
