@@ -14,6 +14,7 @@ from setuptools.config.pyprojecttoml import read_configuration
 from scripts.releasing.building import with_absolute_links
 from scripts.releasing.contents import metadata_problems, sdist_problems, version_in_changelog, wheel_problems
 from scripts.releasing.trying import first_python_block
+from scripts.torturing.__main__ import RUNS
 from sidecar.bundle.envelopes.encryption import ENCRYPTED_VERSION
 from sidecar.bundle.envelopes.envelope import FIELD_VERSION, UNITS_VERSION, VERSION
 
@@ -118,6 +119,12 @@ def test_workflows_call_scripts_that_are_there_and_pin_actions(workflow: Path) -
         assert re.fullmatch(r"[0-9a-f]{40}", commit), f"{action} is not pinned by its commit"
         assert version, f"{action} does not name its version beside the commit"
     assert len(USES.findall(text)) == len(re.findall(r"uses: *[\w-][\w.-]*/", text))
+
+
+def test_each_night_runs_what_needs_nothing_but_the_checkout() -> None:
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text("utf-8")
+    named = set(re.findall(r"^ +- (\w+)(?: --[\w -]+)?$", nightly, re.MULTILINE)) | {"corpus"}
+    assert named == RUNS.keys() - {"mutants", "tables", "differential"}
 
 
 def test_all_workflows_use_one_commit_of_an_action() -> None:
