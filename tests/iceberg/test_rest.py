@@ -30,7 +30,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Server, str]]:
         server.locations["t"] = table.metadata_location
         server.client_side["t"] = table
         opened = sidecar.open_table("db.t", "rest", type="rest", uri=address)
-        sidecar.build(opened, ["k"], engine="local")
+        sidecar.build(opened, ["k"], kinds=["bloom", "theta"], engine="local")
         yield server, address
 
 
