@@ -57,7 +57,7 @@ from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
 
-OLDER_THAN = timedelta(days=3)
+OLDER_THAN: timedelta = timedelta(days=3)
 """How old a file must be by default."""
 
 FLOOR = timedelta(seconds=2 * REGISTRABLE_FOR)
