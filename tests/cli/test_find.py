@@ -113,6 +113,8 @@ def test_many_persons_in_many_tables_are_one_document(people: Any, tmp_path: Pat
     assert ask(people, "hr.users", "mail|email=ann@x").exit_code == 1
     unknown = ask(people, "hr.*", "mial=ann@x")
     assert (unknown.exit_code, "no table has the column; column mial" in unknown.stderr) == (2, True)
+    other_case = ask(people, "hr.*", "Mail|room=nobody@x")  # Spark takes both for one name
+    assert (other_case.exit_code, "Name all of them: 'Mail|room|mail'." in other_case.stdout) == (3, True)
     rows = ask(people, "hr.*", "user_id=42", "--format", "csv").stdout.splitlines()
     assert rows[0].startswith("table,column,value,answer")
     assert len(rows) == 4

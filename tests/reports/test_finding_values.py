@@ -304,6 +304,19 @@ def test_texts_of_conditions(tmp_path: Any) -> None:
     for texts, name in ((["mail"], None), (["=1"], None), (["a", "b"], str(file)), (["a"], str(tmp_path / "no"))):
         with pytest.raises(UsageError):
             conditions_from(texts, name)
+    file.write_bytes(b'mail,id\r\n"a\r\nb",1\r\n')
+    assert conditions_from([], str(file)) == {"mail": ["a\r\nb"], "id": ["1"]}
+    for line in ('"Ann" Lee', '"Ann', "x" * 200_000):  # one value of all lines would be proven to be absent
+        file.write_text(f"mail\n{line}\nben\n")
+        with pytest.raises(UsageError, match="is no CSV"):
+            conditions_from([], str(file))
+
+
+def test_digits_of_other_scripts_are_no_number_that_is_impossible(catalog: Any) -> None:
+    table = catalog.create_table("db.digits", pa.schema([("id", pa.int32())]))
+    for text in ("\uff14\uff12", "4_2"):
+        with pytest.raises(UsageError, match="not a number"):
+            sidecar.find(table, {"id": text})
 
 
 def test_values_that_are_no_mapping_are_wrong_usage(catalog: Any) -> None:

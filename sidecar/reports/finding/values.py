@@ -183,12 +183,11 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
     if len(texts) > 1:
         raise UsageError("with a file of values, at most the name of one column is given", found=" ".join(texts))
     try:
-        text = Path(values_file).read_text("utf-8-sig")
+        text = Path(values_file).read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the file of values", file=values_file, found=first_line(error)) from error
-    columns = (
-        {texts[0]: [line.removesuffix("\r") for line in text.split("\n")]} if texts else _columns_of(text, values_file)
-    )
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    columns = {texts[0]: lines} if texts else _columns_of(text, values_file)
     found = {name: [value for value in values if value] for name, values in columns.items()}
     if not any(found.values()):
         raise UsageError("the file of values is empty", file=values_file)
@@ -196,8 +195,15 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
 
 
 def _columns_of(text: str, file: str) -> dict[str, list[str]]:
-    """Return the values by column of a CSV file, whose first line names the columns."""
-    header, *rows = list(csv.reader(StringIO(text, newline=""), skipinitialspace=True)) or [[]]
+    """Return the values by column of a CSV file, whose first line names the columns.
+
+    A quote that is not closed would make one value of all lines after it, which no row has.
+    """
+    lines = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    try:
+        header, *rows = list(lines) or [[]]
+    except csv.Error as error:
+        raise UsageError(f"line {lines.line_num} is no CSV", file=file, found=first_line(error)) from error
     names = [name.strip() for name in header]
     if not all(names) or len(set(names)) != len(names):
         raise UsageError("the first line of a file of values names each column once", file=file, found=",".join(header))
@@ -275,8 +281,8 @@ class Questions:
         asked = []
         for condition in self._conditions:
             field_ids = field_ids_of(self.table, condition.name)
-            if not field_ids and not self._may_lack:
-                find_column(self.table.schema(), condition.name)  # raises the error with similar names
+            if not field_ids:
+                self._check_lacks(condition.name)
             if not field_ids:
                 self.impossible |= {(condition.name, text): NO_SUCH_COLUMN for text, _ in condition.values}
             for field_id in field_ids:
@@ -289,6 +295,18 @@ class Questions:
                     self._made[key] = made
                 asked.append(self._made[key])
         return [question for question in asked if question.can_match]
+
+    def _check_lacks(self, name: str) -> None:
+        """Raise :class:`UsageError` if the table must have a column, or has had one of this name in another case."""
+        wanted = {one.lower() for one in (name, *name.split(OTHER_NAME))}
+        alike = {
+            one for schema in self.table.schemas().values() for one in schema.column_names if one.lower() in wanted
+        }
+        if alike:
+            hint = f"Name all of them: '{OTHER_NAME.join([name, *sorted(alike)])}'."
+            raise UsageError("the column has the name in another case", column=name, found=", ".join(alike), hint=hint)
+        if not self._may_lack:
+            find_column(self.table.schema(), name)  # raises the error with similar names
 
     def _reader(self, own: Schema, field_id: int) -> Table:
         """Return the table with a schema that has a column in the type of ``own``, or else with the newest that has it.
@@ -351,6 +369,8 @@ def _is_number_of(value: object, column: PredicateColumn) -> bool:
     if isinstance(column.type, StructType) or ColumnType.parse(str(column.type)).family not in _NUMBERS:
         return False
     try:
-        return not isinstance(value, bool) and Decimal(str(value).strip()).is_finite()
+        text = str(value).strip()  # Decimal takes digits of all scripts, and "_" between them
+        is_plain = text.isascii() and "_" not in text
+        return is_plain and not isinstance(value, bool) and Decimal(text).is_finite()
     except InvalidOperation:
         return False
