@@ -158,7 +158,8 @@ def _success_line(found: Verification, what: str) -> str:
     counts = found.looked_up
     if counts is None:
         return f"[green]fine[/]: {checked}{scope}"
-    of_units = f"of {humanize.count(counts.units)} of {humanize.count(counts.units_total)} units"
+    unit = "units" if counts.files_not_indexed is None and counts.files_not_given is None else "data files"
+    of_units = f"of {humanize.count(counts.units)} of {humanize.count(counts.units_total)} {unit}"
     compared = f", {humanize.count(counts.indexes)} indexes compared" if counts.indexes else ""
     missed = f"; {quantity(counts.files_not_indexed, 'data file')} without an index" if counts.files_not_indexed else ""
     if counts.files_not_given:

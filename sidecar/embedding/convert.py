@@ -300,7 +300,12 @@ def _format_by_name(target: str) -> str:
     for ending, name in _ENDINGS.items():
         if target.lower().endswith(ending):
             return name
-    raise UsageError("the target's name does not end with a known format", found=target, expected=" or ".join(_ENDINGS))
+    raise UsageError(
+        "the target's name does not end with a known format",
+        found=target,
+        expected=" or ".join(_ENDINGS),
+        hint="One file is written. A folder of data files: embed FILES --into FOLDER --from PUFFIN.",
+    )
 
 
 def _filter(

@@ -72,7 +72,10 @@ class NewIndexes:
     def check(self) -> None:
         """Raise :class:`UsageError` if nothing is asked for, and for a rule, a placement or a rate that cannot be."""
         if not self.bloom and not self.page_index:
-            raise UsageError("nothing to embed", hint="Name columns for filters, or ask for page indexes.")
+            raise UsageError(
+                "nothing to embed",
+                hint="Name columns for filters (--bloom A,B), or ask for page indexes (--page-index).",
+            )
         if self.reuse not in REUSE_RULES or self.placement not in PLACEMENTS:
             raise UsageError(f"reuse is one of {REUSE_RULES}, placement one of {PLACEMENTS}")
         check_fpp(self.fpp)

@@ -163,7 +163,8 @@ def open_catalog(name: str | Catalog | None = None, **properties: str) -> Catalo
 def _known_catalogs() -> str:
     known = ", ".join(sorted(Config().get_known_catalogs())) or "none"
     where = "Describe it in ~/.pyiceberg.yaml or in PYICEBERG_CATALOG__<NAME>__URI"
-    return f"pyiceberg's configuration has: {known}. {where}: catalogs of Spark's configuration are not known here."
+    spark = "Catalogs of Spark's configuration are opened by --spark-catalog NAME, in Python by spark=session"
+    return f"pyiceberg's configuration has: {known}. {where}. {spark}."
 
 
 def reload_table(table: Table) -> Table:

@@ -105,7 +105,7 @@ def probe(
                 if found.is_one:
                     raise
                 refused[file] = error
-                return ProbedFile(file, source.size, None, str(error), source.reads, source.bytes_read, [])
+                return ProbedFile(file, source.size, None, error.what, source.reads, source.bytes_read, [])
             may = {unit.might_contain for unit in answer.units}
             return ProbedFile(
                 file,

@@ -85,7 +85,7 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "nothing to embed"),
+        ([], "nothing to embed. Name columns for filters (--bloom A,B), or ask for page indexes (--page-index)"),
         (["--bloom", "nosuch"], "no column 'nosuch'"),
         (["--bloom", "tags"], "Did you mean tags.list.element?"),
         (["--bloom", "k", "--fpp", "auto"], "not 'auto'"),

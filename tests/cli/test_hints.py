@@ -107,7 +107,7 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (["status", "sub/folder"], 2, "by its metadata file: sub/folder/metadata/<version>.metadata.json."),
         (["plan", "db.t", "lower(s) = 'x'"], 2, "a predicate cannot call a function: lower(...). It compares columns"),
         (["care", "db.t", "--older-than", "1h"], 2, "expected at least 24 hours; found 1 hours. If no build of"),
-        (["--catalog", "hlake", "status", "db.t"], 2, "pyiceberg's configuration has: "),
+        (["--catalog", "hlake", "status", "db.t"], 2, "of Spark's configuration are opened by --spark-catalog NAME"),
         (
             ["inspect", "cut.parquet"],
             1,

@@ -54,7 +54,7 @@ def test_verify_against_files(folder: Path) -> None:
     result = run("verify", folder / "x.puffin", "--against", folder / "part-0.parquet")
     assert result.exit_code == 0
     assert re.fullmatch(
-        r"fine: 2 checked, [\d,]+ values of 1 of 1 units looked up, 12 indexes compared; "
+        r"fine: 2 checked, [\d,]+ values of 1 of 1 data files looked up, 12 indexes compared; "
         r"5 listed files not given",
         result.stdout.strip(),
     )

@@ -178,7 +178,7 @@ def test_what_does_not_go_together(paths: list[Path], tmp_path: Path) -> None:
     bare = str(foreign("apache_bloom_filter").with_suffix(".bin"))
     for sources, target, options, match in (
         ([], "x.puffin", {}, "no file was named"),
-        ([path], str(tmp_path / "x.txt"), {}, "does not end with a known format"),
+        ([path], str(tmp_path / "x.txt"), {}, "not end with a known format.* embed FILES --into"),
         ([path, puffin], str(tmp_path / "y.puffin"), {}, "different formats"),
         ([path], new, {}, "nothing to convert"),
         ([path], new, {"merge": True}, "each row group"),
