@@ -49,13 +49,14 @@ def commit_by_link(spark: Any, table: Any, base: Any, updated: Any) -> bool:
             is_done = _link(f"{place}/{temporary}", f"{place}/{target}")
         finally:
             locks.release(f"{folder}/{target}", temporary)
-        if is_done and _hinted(f"{place}/version-hint.text") >= number:
+        is_newest = is_done and _hinted(f"{place}/version-hint.text") < number
+        if is_done and not is_newest and not _is_named(operations.refresh(), f"{folder}/{target}"):
             os.unlink(f"{place}/{target}")  # the version is an old one, whose file was deleted after newer commits
             raise CommitFailedException("the table has a newer version")
-        if is_done:
+        if is_newest:
             _write_hint(table, f"{folder}/version-hint.text", number)
-            if not os.path.samefile(f"{place}/{temporary}", f"{place}/{target}"):
-                raise CommitFailedException(f"another process has replaced version {number}")
+        if is_done and not os.path.samefile(f"{place}/{temporary}", f"{place}/{target}"):
+            raise CommitFailedException(f"another process has replaced version {number}")
     finally:
         with suppress(Exception):
             table.io().deleteFile(f"{folder}/{temporary}")
@@ -74,6 +75,12 @@ def _link(written: str, target: str) -> bool:
             return False
         raise
     return True
+
+
+def _is_named(newest: Any, version: str) -> bool:
+    """Return whether the newest metadata was made from a version: another process may commit on it before the hint."""
+    place = local_path(version)
+    return any(local_path(str(entry.file())) == place for entry in newest.previousFiles())
 
 
 def _hinted(hint: str) -> int:

@@ -179,6 +179,18 @@ def test_a_commit_takes_no_other_version_away(spark: Any, monkeypatch: pytest.Mo
     table.transaction().set_properties({"a": "b"}).commit_transaction()
     assert (version.exists(), hint.read_text()) == (True, "3")
     assert sidecar.open_table("lake.db.linked", spark=spark).properties["a"] == "b"
+    hinted = local_versions._hinted
+
+    def another_goes_on(place: str) -> int:
+        append(spark, "lake.db.linked", 100, 5)
+        return hinted(place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local_versions, "_hinted", another_goes_on)
+        table.transaction().set_properties({"c": "d"}).commit_transaction()
+    assert version.with_name("v4.metadata.json").exists()  # the fifth is made from it
+    assert hint.read_text() == "5"
+    assert sidecar.open_table("lake.db.linked", spark=spark).properties["c"] == "d"
 
 
 def test_files_of_the_jvm_are_files(spark: Any) -> None:
