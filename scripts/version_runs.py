@@ -39,7 +39,6 @@ SHARE = (
     "tests/iceberg/test_repair.py",
     "tests/iceberg/test_replace.py",
     "tests/indexing/test_sketches.py",
-    "tests/indexing/test_tasks.py",
     "tests/planning/test_tasks.py",
     "tests/planning/test_whole_match.py",
     "tests/reading/test_arrow_reader.py",
@@ -52,7 +51,7 @@ SHARE = (
     "tests/test_published_vectors.py",
 )
 """Of what each dependency is used for a little, without extras: one or two minutes. Releases are tried by it too."""
-SERVE_SHARE = ("tests/serving/protocol", "tests/serving/test_catalog_routes.py", "tests/serving/test_running.py")
+SERVE_SHARE = ("tests/serving/protocol", "tests/serving/test_catalog_routes.py")
 SPARK_SHARE = (
     "tests/dependencies",
     "tests/spark/test_engine.py",

@@ -273,7 +273,7 @@ def test_damage_in_two_blobs_of_a_kind_is_the_damage_of_both(table: Any, monkeyp
     monkeypatch.setattr(damage, "damaged_units", lambda _: {key: np.array(flags) for key, flags in hit.items()})
     (entry,) = table.refresh().metadata.statistics
     with closing(sidecar.open_sidecar(table)) as opened:
-        (found,) = find_damage(opened, entry).units.values()
+        found = find_damage(opened, entry).units
     assert {key: flags.tolist() for key, flags in found.items()} == {(1, "bloom"): [True, False, True]}
 
 

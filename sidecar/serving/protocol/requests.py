@@ -33,6 +33,10 @@ class PlanRequest:
     case_sensitive: bool = True
 
 
+DEEPEST = 900
+"""Levels of nesting of a request that is read. What is made of it recursively needs a bound."""
+
+
 def parse_json(text: str) -> Any:
     """Parse JSON with exact numbers: ``int``, or ``Decimal`` for those with a fraction, an exponent or many digits.
 
@@ -94,6 +98,8 @@ def _document(body: bytes) -> dict[str, Any]:
         text = body.decode()
         try:
             document = parse_json(text)
+            if _is_deep(document):
+                raise RecursionError
         except RecursionError:
             document = parse_json(without_filter(text))
     except (ValueError, RecursionError) as error:
@@ -101,6 +107,21 @@ def _document(body: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise RefusedRequestError("the body must be a JSON object")
     return document
+
+
+def _is_deep(document: Any) -> bool:
+    """Whether a document is nested deeper than :data:`DEEPEST`. Python refuses such JSON by itself up to 3.13."""
+    level = [[document]]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for one in level
+            for child in (one.values() if isinstance(one, dict) else one)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def without_filter(text: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidecar.serving.protocol import requests
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.protocol.requests import (
     UNREADABLE,
@@ -71,6 +72,16 @@ def test_a_filter_that_is_too_deep_is_left_out(start: bytes) -> None:
     assert asked.filter == {"type": UNREADABLE, "terms": []}
     assert asked.snapshot_id == 7
     assert parse_plan_request(start + deep + b"}").filter == asked.filter
+
+
+def test_a_parser_that_reads_any_depth_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Python 3.14 does."""
+    nested: Any = True
+    for _ in range(1_000):
+        nested = {"type": "not", "child": nested}
+    read = requests.parse_json
+    monkeypatch.setattr(requests, "parse_json", lambda text: {"filter": nested} if "deep" in text else read(text))
+    assert parse_plan_request(b'{"filter":{"type":"not","child":"deep"}}').filter["type"] == UNREADABLE
 
 
 def test_the_columns_of_a_filter_that_is_too_deep_are_known() -> None:
