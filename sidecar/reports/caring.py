@@ -55,6 +55,8 @@ class CheckedTable(Result):
     """What is left to do."""
     warnings: list[str]
     """What the caller should know."""
+    lost: list[str] | None
+    """Data files of the snapshot that are not stored; ``None`` if nobody looked. The first step to do names them."""
 
 
 @dataclass(repr=False, kw_only=True)
@@ -275,7 +277,7 @@ class _Night:
         files = list_snapshot(table).files if is_new and found.snapshot_id is not None else ()
         lost = lost_files(table, [file.path for file in files])
         to_do = [*steps_for_lost(table, lost), *found.to_do]
-        return CheckedTable(found.waiting, found.share_covered, missed, to_do, found.warnings)
+        return CheckedTable(found.waiting, found.share_covered, missed, to_do, found.warnings, lost or found.lost)
 
 
 def _not_opened(table: str, error: SidecarError | None) -> CaredTable:

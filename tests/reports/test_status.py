@@ -16,6 +16,7 @@ from pyiceberg.types import BooleanType, LongType
 import sidecar
 from sidecar import errors
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.cli.care.care import cells
 from sidecar.maintenance.garbage import find_garbage
 from sidecar.reports.page.collecting import collect_facts
 from sidecar.reports.status import registrations as status_registrations
@@ -428,5 +429,8 @@ def test_a_lost_data_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (night,) = sidecar.care(table, only=["refresh", "check"]).tables
     assert night.check is not None
     assert lost in night.check.to_do[0].why
+    assert cells(night)["result"] == night.check.to_do[0].why  # not: nothing to do
+    (night,) = sidecar.care(table, only=["check"]).tables
+    assert cells(night)["result"] == found.to_do[0].why
     monkeypatch.setattr("sidecar.reports.status.lost_files.MOST_FILES", 1)
     assert sidecar.status(table).lost is None

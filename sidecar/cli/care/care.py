@@ -115,6 +115,8 @@ def _result(done: CaredTable) -> str:
     found = [f"{step}: {error_text(error, hint=True)}" for step, error in done.errors.items()]
     found += [missed.text for missed in done.missed]
     found += [done.left_alone] if done.left_alone else []
+    if done.check is not None and done.check.lost:
+        found.append(done.check.to_do[0].why)
     if done.refresh is not None and (not found or done.refresh.files_failed):
         found.append(outcome(done.refresh))
     alone = {one.left_alone for one in (done.expire, done.gc) if one is not None and one.left_alone}
