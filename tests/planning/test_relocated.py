@@ -141,13 +141,14 @@ def test_two_spellings_that_are_two_files_decide_nothing() -> None:
 
     class Listing:
         listed_manifests: ClassVar[list[Any]] = []
+        first_file = 0
 
         def file_ordinal(self, file: DataFileIdentity) -> int | None:
             return listed.get(file.path)
 
     found = SidecarFiles(cast("Any", [Listing()]), "file:/t")
-    assert found.find(DataFileIdentity("file:///t/data/a", 9, 9, 1, 1)) == {}
-    assert found.find(DataFileIdentity("file:///t/data/b", 9, 9, 1, 1)) == {0: 2}
+    assert found.find(DataFileIdentity("file:///t/data/a", 9, 9, 1, 1)) == []
+    assert found.find(DataFileIdentity("file:///t/data/b", 9, 9, 1, 1)) == [2]
 
 
 def test_a_sidecar_that_stayed_behind_is_told(copied: Table) -> None:

@@ -111,7 +111,7 @@ def _document(body: bytes) -> dict[str, Any]:
 
 def _is_deep(document: Any) -> bool:
     """Whether a document is nested deeper than :data:`DEEPEST`. Python refuses such JSON by itself up to 3.13."""
-    level = [[document]]
+    level: list[Any] = [[document]]
     for _ in range(DEEPEST + 1):
         level = [
             child
