@@ -39,7 +39,7 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, threads_of
 from sidecar.reports.finding.files import Candidate, FileSearch, SnapshotFiles
-from sidecar.reports.finding.orphans import UNNAMED, find_orphans
+from sidecar.reports.finding.orphans import UNNAMED, find_orphans, other_ids
 from sidecar.reports.finding.results import (
     ConditionAnswer,
     DeleteFileAsked,
@@ -194,6 +194,8 @@ class _Search:
         self.traces: list[ValueTrace] = []
         self.asked_sidecars: list[SidecarAsked] = []
         self.orphans: list[DataFile] = []
+        self.other_ids: set[str] = set()
+        """Names of columns that an orphan has under a field id that the table does not give them."""
         self._access = access
         self._held: dict[tuple[QuestionKey, str], Counter[str]] = {}
         """How many rows of each equality-delete file have which value."""
@@ -214,6 +216,7 @@ class _Search:
             report_progress("reading manifests", done, len(snapshots))
             asked = self.questions.by_snapshot[snapshot.snapshot_id]
             self.snapshots.append(self.files.files_of(snapshot, asked))
+        self._check_orphans(threads)
         self._read_candidates(threads)
         self._read_equality_deletes()
         for done, found in enumerate(self.snapshots):
@@ -223,6 +226,12 @@ class _Search:
         self.asked_sidecars = self.sidecars.ask([self._by_key[key] for key in self._readers])
         self.not_asked += self.files.not_asked
         self.traces += [*self.files.traces, *self.sidecars.traces]
+
+    def _check_orphans(self, threads: int) -> None:
+        with ReportingThreads(threads) as pool:
+            for missed in pool.map(lambda file: other_ids(file, self.questions, self._access), self.orphans):
+                self.not_asked += missed
+                self.other_ids |= {one.column for one in missed if one.column is not None}
 
     def _read_candidates(self, threads: int) -> None:
         """Read the rows of each file that may have a value, once for each question."""
@@ -402,6 +411,7 @@ class _FactsByCondition:
 
     def __init__(self, search: _Search, files: Sequence[FileWithValue], traces: Sequence[ValueTrace]) -> None:
         self._impossible = search.questions.impossible
+        self._other_ids = search.other_ids
         self._missed = {one.column for one in search.not_asked}
         self._files: dict[tuple[str, str], list[FileWithValue]] = {}
         for file in files:
@@ -422,7 +432,7 @@ class _FactsByCondition:
         answer = FindAnswer.ABSENT
         if files or deletes:
             answer = FindAnswer.FOUND
-        elif impossible is None and self._missed & {name, None}:
+        elif name in self._other_ids or (impossible is None and self._missed & {name, None}):
             answer = FindAnswer.NOT_PROVEN
         return ConditionAnswer(
             column=name,

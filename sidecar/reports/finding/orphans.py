@@ -14,31 +14,68 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
 from sidecar.access import Access
+from sidecar.data_files.formats import opened_file
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.many_files.find import DATA_ENDINGS, every_file_below
+from sidecar.orc.tail import is_orc
 from sidecar.reports.finding.results import NotAsked
+from sidecar.reports.finding.values import Questions
 from sidecar.storage.locations import local_path
 
+_MAGIC = 4
 UNNAMED = "no retained snapshot names it"
-_DATA_PATH = "write.data.path"
+_DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties that name folders of data files; Iceberg still takes the older two."""
+_OTHER_ENDINGS = (".json", ".json.gz", ".avro", ".puffin", ".stats", ".crc", ".text")
+"""Endings of files that a table has beside its data. All other files are known by their first bytes."""
+_OTHER_IDS = "no snapshot names the file, and its columns have other field ids than those of the table"
 
 
 def find_orphans(table: Table, access: Access) -> tuple[list[DataFile], list[NotAsked]]:
     """Return the data files below a table's folders that no retained snapshot names, and what could not be listed."""
     missed: list[NotAsked] = []
     named = {_key(path) for path in _named_files(table, missed)}
-    folders = dict.fromkeys([table.location(), table.properties.get(_DATA_PATH) or table.location()])
+    folders = dict.fromkeys([table.location(), *filter(None, map(table.properties.get, _DATA_PATHS))])
     found: dict[str, DataFile] = {}
     for folder in folders:
         try:
-            for path in every_file_below(folder, access.io):
-                if path.lower().endswith(DATA_ENDINGS) and _key(path) not in named:
-                    found[_key(path)] = _data_file(path, access)
+            paths = [path for path in every_file_below(folder, access.io) if _key(path) not in named]
         except SidecarError as error:
             missed.append(NotAsked("folder", folder, error.what))
+            continue
+        for path in paths:
+            try:
+                file = _data_file(path, access)
+            except SidecarError as error:
+                missed.append(NotAsked("data file", path, error.what))
+                continue
+            if file is not None:
+                found[_key(path)] = file
     return list(found.values()), missed
+
+
+def other_ids(file: DataFile, questions: Questions, access: Access) -> list[NotAsked]:
+    """Return for which asked names a file without a snapshot has the column under another field id.
+
+    A table that was dropped and made anew in the same folder may number its columns in another way. What is read by a
+    field id in a file of the older one is another column then, or none.
+    """
+    missed = []
+    asked = questions.columns_by_name
+    try:
+        with opened_file(access, file.file_path) as opened:
+            leaves = [(leaf.path.lower(), leaf.field_id) for leaf in opened.leaves]
+    except SidecarError as error:
+        return [NotAsked("data file", file.file_path, error.what, name) for name, (ids, _) in asked.items() if not ids]
+    for name, (field_ids, paths) in asked.items():
+        for path, field_id in leaves:
+            is_unread = field_id not in field_ids and (field_id is not None or not field_ids)
+            if (path in paths and is_unread) or (path not in paths and field_id in field_ids):
+                missed.append(NotAsked("data file", file.file_path, _OTHER_IDS, name))
+                break
+    return missed
 
 
 def _named_files(table: Table, missed: list[NotAsked]) -> Iterator[str]:
@@ -66,13 +103,21 @@ def _key(path: str) -> str:
     return path.partition("://")[2] if local is None else local
 
 
-def _data_file(path: str, access: Access) -> DataFile:
+def _data_file(path: str, access: Access) -> DataFile | None:
+    """Return a Parquet or ORC file: it has the ending, or as those of Hive without one, the first bytes."""
+    name = path.lower()
+    if name.endswith(_OTHER_ENDINGS):
+        return None
     with closing(access.open(path)) as source:
         size = source.size
+        has_magic = size > _MAGIC and source.read(0, _MAGIC).startswith((b"PAR1", b"PARE", b"ORC"))
+        if not has_magic and not name.endswith(DATA_ENDINGS):
+            return None
+        is_orc_file = name.endswith(".orc") or (has_magic and is_orc(source))
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
-        file_format=FileFormat.ORC if path.lower().endswith(".orc") else FileFormat.PARQUET,
+        file_format=FileFormat.ORC if is_orc_file else FileFormat.PARQUET,
         partition=Record(),
         record_count=0,
         file_size_in_bytes=size,

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
 from pyiceberg.expressions.literals import Literal
-from pyiceberg.schema import Schema, prune_columns
+from pyiceberg.schema import Schema, make_compatible_name, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.types import FloatType, StructType
 
@@ -275,6 +275,22 @@ class Questions:
     def all(self) -> list[ValueQuestion]:
         """All questions that can match, each once."""
         return list(self._made.values())
+
+    @cached_property
+    def columns_by_name(self) -> dict[str, tuple[set[int], set[str]]]:
+        """For each name that is asked for, the field ids of its columns, and the paths that they have, or had, in
+        files, in lower case."""
+        schemas = self.table.schemas().values()
+        found = {}
+        for name in (condition.name for condition in self._conditions):
+            ids = set(field_ids_of(self.table, name))
+            had = [schema.find_column_name(one) for schema in schemas for one in ids]
+            paths = {one.lower() for one in (name, *name.split(OTHER_NAME), *filter(None, had))}
+            written = {
+                ".".join(map(make_compatible_name, path.split("."))).lower() for path in paths if all(path.split("."))
+            }
+            found[name] = ids, paths | written
+        return found
 
     def _about(self, own: Schema) -> list[ValueQuestion]:
         """Return the questions about a snapshot that is read in a schema."""
