@@ -132,7 +132,7 @@ BUGS = {
         ),
         _bug(
             "theta-range", "hashes of a sketch are not compared with theta", "theta-sketch",
-            ("filters.theta", "    if not 0 < found.theta64 <= MAX_THETA or not in_range:", "    if False:"),
+            ("filters.theta", "        if not 0 < theta <= MAX_THETA or not in_range:", "        if False:"),
         ),
         _bug(
             "arrow-offsets", "offsets in Arrow streams are not validated", "sidecar-units",

@@ -277,8 +277,8 @@ BUGS = (
     Bug(
         "the damage of the last blob is that of an index",
         "sidecar/indexing/previous/damage.py",
-        "found[key] = flags | found[key] if key in found else flags",
-        "found[key] = flags",
+        "own |= flags",
+        "own[:] = flags",
         (
             "tests/indexing",
             "tests/maintenance",
@@ -287,8 +287,8 @@ BUGS = (
     Bug(
         "a file that could not be read is not tried again",
         "sidecar/indexing/previous/earlier.py",
-        "if not units and files[ordinal].record_count:",
-        "if not units and not files[ordinal].record_count:",
+        "is_read = ~has_rows | (",
+        "is_read = has_rows | (",
         (
             "tests/indexing",
             "tests/maintenance",

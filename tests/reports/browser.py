@@ -43,7 +43,7 @@ _FAINT = """(() => {
             if (opacity === 1) return [r, g, b];
             if (opacity > 0) throw new Error("a background that is half transparent");
         }
-        throw new Error("the page has no background");
+        return [255, 255, 255];
     };
     const found = [];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
