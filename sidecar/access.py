@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class Access:
     """Opens files, and has the keys of those that are encrypted.
 
-    ``io`` opens all files; without it each scheme gets one ``FileIO``, so that files share connections. An access can
-    be pickled for other processes, which connect anew. Keys, and properties of a ``FileIO``, which may hold secrets,
-    are not shown.
+    ``io`` opens all files; without it each store gets one ``FileIO``, so that files share connections. What is a store
+    is said by scheme and host of a URL, as the host may name an account. An access can be pickled for other processes,
+    which connect anew. Keys, and properties of a ``FileIO``, which may hold secrets, are not shown.
     """
 
     def __init__(self, io: FileIO | None = None, keys: EncryptionKeys | None = None) -> None:
         self.io = io
         self.keys = keys
-        self._by_scheme: dict[str, FileIO] = {}
+        self._by_store: dict[str, FileIO] = {}
         self._lock = threading.Lock()
 
     def open(self, path: AnyPath, size: int | None = None) -> Source:
@@ -45,11 +45,12 @@ class Access:
         if self.io is not None or local_path(path) is not None:
             return self.io
         check_scheme(path, None)
-        scheme = path.partition("://")[0]
+        scheme, _, rest = path.partition("://")
+        store = f"{scheme}://{rest.partition('/')[0]}"
         with self._lock:
-            if scheme not in self._by_scheme:
-                self._by_scheme[scheme] = store_io(path)
-            return self._by_scheme[scheme]
+            if store not in self._by_store:
+                self._by_store[store] = store_io(path)
+            return self._by_store[store]
 
     def __reduce__(self) -> tuple[type[Access], tuple[FileIO | None, EncryptionKeys | None]]:
         return Access, (self.io, self.keys)

@@ -179,7 +179,8 @@ class SparkCatalog(EngineCatalog):
 
             return JvmFileIO(self._spark, java, properties)
         region = {"s3.region": properties["client.region"]} if "client.region" in properties else {}
-        return load_file_io({**region, **properties, **metadata.properties}, location)
+        # Spark takes no store from a table's own properties, whose writers could have keys sent to their server.
+        return load_file_io({**region, **properties}, location)
 
     def _check_is_local(self, java: Any, location: str) -> None:
         """Raise :class:`UnsupportedFeatureError` for a path that has no scheme and is not on this machine."""

@@ -99,8 +99,11 @@ def _check_server(location: str, server: str, way: str) -> None:
     hint = f"Name the store's server: {way}; {CATALOG_HINT}"
     if not server:
         raise StorageError("no setting says on which object store the file is", file=location, hint=hint)
-    parts = urlsplit(server if "://" in server else f"https://{server}")
-    port = parts.port or (80 if parts.scheme == "http" else 443)
+    try:
+        parts = urlsplit(server if "://" in server else f"https://{server}")
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError as error:  # not shown: it may have the password that is in the URL
+        raise StorageError("the URL of the object store's server is none", file=location, hint=hint) from error
     failed: list[str] = ["no answer"]
 
     def connect() -> None:
@@ -160,11 +163,17 @@ def _gcs_server(location: str, settings: Settings) -> str:
 
 
 def _azure_settings(location: str, given: Settings) -> dict[str, str]:
-    """Arrow's client takes no connection string, so its parts are settings too; nor a key and a signature at once."""
+    """Arrow's client takes no connection string, so its parts are settings too; nor a key and a signature at once.
+
+    Variables for another account than that of the URL say nothing: its own store may have a file of this name.
+    """
     text = given.get("adls.connection-string") or _first("AZURE_STORAGE_CONNECTION_STRING")
     parts = {name.strip().lower(): value for name, _, value in (one.partition("=") for one in text.split(";"))}
     host = urlsplit(location).hostname or ""
     account = parts.get("accountname") or _first("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
+    named = host.partition(".")[0] if ".dfs." in host or ".blob." in host else ""
+    if named and account not in ("", named) and not given.get("adls.connection-string"):
+        return {"adls.account-name": named, **_azure_client()}
     key = parts.get("accountkey") or _first("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY")
     signature = parts.get("sharedaccesssignature") or _first("AZURE_STORAGE_SAS_TOKEN")
     blobs = urlsplit(parts.get("blobendpoint", ""))
@@ -178,9 +187,11 @@ def _azure_settings(location: str, given: Settings) -> dict[str, str]:
         "adls.dfs-storage-authority": blobs.netloc,
         "adls.dfs-storage-scheme": blobs.scheme,
     }
-    if find_spec("adlfs") is None:
-        found["py-io-impl"] = "pyiceberg.io.pyarrow.PyArrowFileIO"
-    return found
+    return found | _azure_client()
+
+
+def _azure_client() -> dict[str, str]:
+    return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"} if find_spec("adlfs") is None else {}
 
 
 def _azure_server(location: str, settings: Settings) -> str:

@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 import sidecar
+from sidecar.access import Access
 from sidecar.cli.app import app
 from sidecar.errors import StorageError
 from sidecar.storage import stores
@@ -182,17 +183,34 @@ CONNECTION = (
             "adls.connection-string": CONNECTION, "adls.account-name": "dev", "adls.account-key": "a2V5PT0=",
             "adls.blob-storage-authority": "127.0.0.1:10000", "adls.blob-storage-scheme": "http",
         }),
+        ("abfss://c@acc.dfs.core.windows.net/a", {"AZURE_STORAGE_CONNECTION_STRING": CONNECTION},
+         {"adls.account-name": "acc", "adls.account-key": None, "adls.blob-storage-authority": None}),
         ("hdfs://c/a", {"AWS_REGION": "eu-west-1"}, {}),
     ],
 )  # fmt: skip
 def test_variables_become_settings(
-    environment: pytest.MonkeyPatch, url: str, variables: dict[str, str], expected: dict[str, str]
+    environment: pytest.MonkeyPatch, url: str, variables: dict[str, str], expected: dict[str, str | None]
 ) -> None:
     for name, value in variables.items():
         environment.setenv(name, value)
     found = stores.store_settings(url, {})
-    assert {name: found[name] for name in expected} == expected
+    assert {name: found.get(name) for name in expected} == expected
     assert stores.store_settings(url, dict.fromkeys(found, "given")) == dict.fromkeys(found, "given")
+
+
+def test_two_accounts_are_two_stores(environment: pytest.MonkeyPatch) -> None:
+    """The file of the first account would be read in place of that of the second, which has the same path."""
+    environment.setattr(stores, "_check_server", lambda *_: None)
+    access = Access()
+    ios = [access.io_of(f"abfss://c@{name}.dfs.core.windows.net/a") for name in ("one", "two")]
+    assert [io.properties["adls.account-name"] for io in ios if io is not None] == ["one", "two"]
+
+
+@pytest.mark.parametrize("server", ["http://[::1", "http://u:hunter2@a:b", "http://a:99999"])
+def test_a_server_that_is_no_url_is_named_without_its_password(server: str) -> None:
+    with pytest.raises(StorageError, match="the URL of the object store's server is none") as raised:
+        stores.store_io(URL, {"s3.endpoint": server})
+    assert "hunter2" not in str(raised.value)
 
 
 def test_an_account_without_a_name_is_asked_for() -> None:

@@ -253,6 +253,8 @@ def test_names_that_are_nothing(spark: Any, name: str, message: str) -> None:
 
 def test_tables_that_are_not_where_their_paths_say(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path without a scheme would be taken for one of this machine, and read and written there."""
+    spark.sql("create table lake.db.hostile (id bigint) using iceberg tblproperties ('s3.endpoint' = 'http://there')")
+    assert "s3.endpoint" not in sidecar.open_table("lake.db.hostile", spark=spark).io.properties
     settings = {"type": "hadoop", "warehouse": "/wh", "hadoop.fs.defaultFS": "viewfs://bare/"}
     add_catalog(spark, "bare", **settings, **{"hadoop.fs.viewfs.mounttable.bare.link./wh": f"file:{tmp_path}"})
     spark.sql("create table bare.db.t (id bigint) using iceberg")
