@@ -135,7 +135,7 @@ def chosen_catalog() -> EngineCatalog | str | None:
         raise UsageError("--catalog and --spark-catalog are two places for one table", hint="Give one of them.")
     for text in choices.conf:
         if not text.partition("=")[1] or text.startswith("="):
-            raise UsageError("--conf is KEY=VALUE", found=text.partition("=")[0])
+            raise UsageError("--conf is KEY=VALUE", found=text if text.startswith("spark.") else "another text")
     from sidecar.spark.catalog import open_spark_catalog
     from sidecar.spark.session import configured_session
 

@@ -33,7 +33,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import RemoveStatisticsUpdate, SetStatisticsUpdate
 
 from sidecar.dependencies.pyspark import gateway_of, java_context_of, java_session_of, jvm_of
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.iceberg.catalog import redact
 from sidecar.iceberg.engine_catalog import EngineCatalog
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.partial_loading import PartlyLoaded, load_file_partly, loadable_statistics, parse_metadata
@@ -95,6 +96,12 @@ def known_catalogs(spark: Any) -> list[str]:
     return sorted(name for name in names if "." not in name)
 
 
+def _settings_of(spark: Any, name: str) -> dict[str, str]:
+    """Return what the configuration says of a catalog, secrets too."""
+    names = [row[0] for row in spark.sql("SET").collect() if row[0].startswith(f"{_SETTING}{name}.")]
+    return {one: spark.conf.get(one) for one in names}  # SET itself hides some values
+
+
 class SparkCatalog(EngineCatalog):
     """A catalog of a classic session, reached through the session's JVM."""
 
@@ -106,8 +113,11 @@ class SparkCatalog(EngineCatalog):
         try:
             with java_errors():
                 self._java = self._class("spark.Spark3Util").loadIcebergCatalog(java_session_of(spark), name)
-        except OSError as error:
-            raise UsageError(f"'{name}' of the Spark session is no catalog of Iceberg tables: {error}") from error
+        except SidecarError:
+            raise
+        except Exception as error:
+            reason = redact(str(error), _settings_of(spark, name))
+            raise UsageError(f"'{name}' of the Spark session is no catalog of Iceberg tables: {reason}") from error
 
     def load_table(self, identifier: str | Identifier) -> Table:
         """Load a table in its present version."""

@@ -43,7 +43,7 @@ def lakes(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict
     add_catalog(spark, "far", **far, **{"hadoop.fs.viewfs.mounttable.far.link./wh": f"file:{folder}/far"})
     yield lake
     for setting in [row.key for row in spark.sql("SET").collect() if row.key.startswith("spark.sql.catalog.")]:
-        if setting.split(".")[3] in ("lake", "far", "bare"):
+        if setting.split(".")[3] in ("lake", "far", "bare", "bare2"):
             spark.conf.unset(setting)
 
 
@@ -271,6 +271,9 @@ def test_tables_that_are_not_where_their_paths_say(spark: Any, tmp_path: Path, m
 def test_catalogs_that_are_none(spark: Any) -> None:
     with pytest.raises(UsageError, match="has no catalog 'lak' of Iceberg tables"):
         open_spark_catalog(spark, "lak")
+    add_catalog(spark, "bare2", type="jdbc", uri="jdbc:sqlite:/nowhere/x.db?password=hunter2", warehouse="file:/tmp/no")
+    with pytest.raises(UsageError, match=r"no catalog of Iceberg tables: Failed to connect: \*\*\*"):
+        open_spark_catalog(spark, "bare2")
     with pytest.raises(UsageError, match="spark is not a session"):
         sidecar.open_table("lake.db.t", spark="lake")
 
@@ -295,6 +298,7 @@ def test_commands_take_tables_of_spark(spark: Any) -> None:
         (["status", "lake.db.typed"], "has no namespace 'lake.db'. Leave the name of the catalog out: db."),
         (["status", "db.typed", "--catalog", "cat"], "two places for one table"),
         (["status", "db.typed", "--conf", "spark.sql"], "--conf is KEY=VALUE; found spark.sql"),
+        (["status", "db.typed", "--conf", "hunter2"], "--conf is KEY=VALUE; found another text"),
         (["verify", "./no.parquet"], "--spark-catalog is for tables"),
     ):
         done = run(*words)
