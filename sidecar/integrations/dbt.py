@@ -52,8 +52,16 @@ def tables_of_run(target: str | Path = "target") -> list[DbtTable]:
     :class:`UsageError` for a declaration that makes no sense.
     """
     nodes = _artifact(Path(target) / "manifest.json", "nodes", dict)
+    path = Path(target) / "run_results.json"
+    try:
+        return _tables_of(nodes, _artifact(path, "results", list))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DamagedFileError("the artifact of dbt has another form than dbt's", file=str(path)) from error
+
+
+def _tables_of(nodes: Any, results: Any) -> list[DbtTable]:
     found = []
-    for result in _artifact(Path(target) / "run_results.json", "results", list):
+    for result in results:
         node = nodes.get(result.get("unique_id"), {})
         config = node.get("config") or {}
         if result.get("status") == "success" and config.get("materialized") in WITH_ROWS:
@@ -68,10 +76,13 @@ def care_for_run(target: str | Path = "target", **options: Unpack[CareOptions]) 
 
     ``target``: the folder of dbt's artifacts. ``options``: those of :func:`sidecar.care`.
 
-    Columns that a model declares are saved as the table's own declaration, so that other jobs keep them. A build that
-    fails is an error ``build`` of its table in the result, and does not stop the others.
+    A run without such a table has nothing to do. Columns that a model declares are saved as the table's own
+    declaration, so that other jobs keep them. A build that fails is an error ``build`` of its table in the result, and
+    does not stop the others.
     """
     tables = tables_of_run(target)
+    if not tables:  # a run that wrote no such table is no mistake
+        return CareReport(bool(options.get("dry_run")), [], None, None, 0.0)
     failed = {} if options.get("dry_run") else {one.name: error for one in tables if (error := _built(one, options))}
     report = sidecar.care([one.name for one in tables], **options)
     for done in report.tables:

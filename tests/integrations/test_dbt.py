@@ -39,6 +39,13 @@ def test_after_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         assert table.properties["sidecar.columns"] == "id:1,customer:2"
 
 
+def test_a_run_that_wrote_no_table_with_a_declaration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = Path(shutil.copytree(ARTIFACTS, tmp_path / "target"))
+    change(target / "run_results.json", lambda found: found.update(results=[]))
+    assert dbt.main(["--target", str(target), "--catalog", "lake"]) == 0
+    assert json.loads(capsys.readouterr().out)["tables"] == 0
+
+
 def test_a_column_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error of a build is in the result, and the other table is cared for."""
     make_shop(tmp_path, monkeypatch)
@@ -73,7 +80,8 @@ def test_artifacts_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
         dbt.tables_of_run(tmp_path)
     assert dbt.main(["--target", str(tmp_path)]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "storage"
-    for text in ("[" * 100_000, "{", "[]", '{"nodes": []}'):
+    (tmp_path / "run_results.json").write_text('{"results": ["x"]}')
+    for text in ('{"nodes": {}}', "[" * 100_000, "{", "[]", '{"nodes": []}'):
         (tmp_path / "manifest.json").write_text(text)
         with pytest.raises(DamagedFileError, match="dbt"):
             dbt.tables_of_run(tmp_path)
