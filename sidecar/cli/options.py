@@ -15,7 +15,7 @@ from sidecar.cli.shell.choices import choice
 from sidecar.errors import UsageError
 from sidecar.results.choices import BuildEngine
 from sidecar.storage.locations import local_path
-from sidecar.storage.stores import store_io, store_setting_names
+from sidecar.storage.stores import store_io, store_setting_names, store_settings
 
 if TYPE_CHECKING:
     from sidecar.crypto.keys import EncryptionKeys
@@ -157,8 +157,8 @@ def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) 
     """
     choices = output().choices
     every = [one for path in paths if path is not None for one in ([path] if isinstance(path, str) else path)]
-    url = next((path for path in every if local_path(path) is None), None)
-    if url is None:
+    urls = [path for path in every if local_path(path) is None]
+    if not urls:
         given = {
             "--catalog": choices.catalog is not None,
             "--storage-option": bool(choices.storage),
@@ -176,7 +176,11 @@ def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) 
     from sidecar.iceberg.catalog import open_catalog
 
     lent = {} if catalog is None else dict(open_catalog(catalog).properties)
-    return store_io(url, {**lent, **storage_options(choices.storage)})
+    given = {**lent, **storage_options(choices.storage)}
+    accounts = {store_settings(url, given).get("adls.account-name") for url in urls} - {None}
+    if len(accounts) > 1:  # one client would read the files of the first in place of the others
+        raise UsageError("the files are in several accounts", found=", ".join(sorted(map(str, accounts))))
+    return store_io(urls[0], given)
 
 
 def storage_options(texts: Sequence[str]) -> dict[str, str]:

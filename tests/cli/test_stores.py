@@ -206,6 +206,12 @@ def test_two_accounts_are_two_stores(environment: pytest.MonkeyPatch) -> None:
     assert [io.properties["adls.account-name"] for io in ios if io is not None] == ["one", "two"]
 
 
+def test_options_for_two_accounts_are_refused() -> None:
+    urls = [f"abfss://c@{name}.dfs.core.windows.net/a.parquet" for name in ("one", "two")]
+    found = CliRunner().invoke(app, ["verify", *urls, "--storage-option", "adls.sas-token=hunter2"])
+    assert (found.exit_code, "in several accounts; found one, two" in found.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("server", ["http://[::1", "http://u:hunter2@a:b", "http://a:99999"])
 def test_a_server_that_is_no_url_is_named_without_its_password(server: str) -> None:
     with pytest.raises(StorageError, match="the URL of the object store's server is none") as raised:
