@@ -21,7 +21,7 @@ from sidecar.spark.jvm import ICEBERG, iceberg_class, java_errors
 from sidecar.storage.locations import local_path
 
 _VERSION = re.compile(r"v(\d+)(\.gz)?\.metadata\.json(\.gz)?")
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV, errno.ENOSYS)
 """Errors of file systems that have no links."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -191,6 +192,14 @@ def test_a_commit_takes_no_other_version_away(spark: Any, monkeypatch: pytest.Mo
     assert version.with_name("v4.metadata.json").exists()  # the fifth is made from it
     assert hint.read_text() == "5"
     assert sidecar.open_table("lake.db.linked", spark=spark).properties["c"] == "d"
+
+    def no_links(source: str, target: str) -> None:
+        raise OSError(errno.ENOSYS, "as file systems of FUSE say")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", no_links)
+        table.transaction().set_properties({"e": "f"}).commit_transaction()
+    assert sidecar.open_table("lake.db.linked", spark=spark).properties["e"] == "f"
 
 
 def test_files_of_the_jvm_are_files(spark: Any) -> None:
