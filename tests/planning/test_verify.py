@@ -247,3 +247,14 @@ def test_an_unknown_snapshot_is_refused(table: Table) -> None:
         sidecar.status(table, at=5)
     with pytest.raises(UsageError, match="no snapshot 5"):
         sidecar.verify(table, at=5)
+
+
+def test_a_file_that_one_commit_names_twice_is_no_problem(catalog: Any) -> None:
+    """Its fingerprint is ambiguous, so that plans keep it; nothing about it is wrong."""
+    table = create(catalog, "db.verify_twice", files=2, partitioned=False)
+    data_file = next(iter(table.scan().plan_files())).file
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as added:
+        added.append_data_file(data_file)
+        added.append_data_file(data_file)
+    sidecar.build(table.refresh(), ["i"], engine="local")
+    assert sidecar.verify(table.refresh(), data=True).problems == []
