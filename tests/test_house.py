@@ -32,26 +32,26 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 62_100,
-    "statements": 50_050,
-    "classes": 910,
-    "result types": 100,
-    "public names": 55,
-    "public functions": 30,
-    "parameters of public functions": 208,
+    "code lines": 61_250,
+    "statements": 49_450,
+    "classes": 898,
+    "result types": 96,
+    "public names": 50,
+    "public functions": 28,
+    "parameters of public functions": 195,
     "commands": 19,
-    "parameters of commands": 138,
+    "parameters of commands": 130,
     "long functions": 7,
     "functions of many parameters": 8,
     "parameters that are Any in cli": 20,
-    "parameters that are Callable": 124,
+    "parameters that are Callable": 123,
     "keys read in cli": 26,
 }
 """What :func:`tests.house_counts.counted` may count at most.
 
-Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, and when each index
-kind got one part a layer. They have room for the tables of Spark's catalogs, integrations and wider versions; the
-others fell.
+Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, when each index
+kind got one part a layer, and with tables of Spark's catalogs, URLs of object stores, searches of many tables,
+integrations and running numbers of a sidecar's files.
 """
 
 
