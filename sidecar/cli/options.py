@@ -176,11 +176,11 @@ def storage_for(*paths: str | Sequence[str] | None, beside_table: bool = False) 
     from sidecar.iceberg.catalog import open_catalog
 
     lent = {} if catalog is None else dict(open_catalog(catalog).properties)
-    given = {**lent, **storage_options(choices.storage)}
-    accounts = {store_settings(url, given).get("adls.account-name") for url in urls} - {None}
+    settings = {**lent, **storage_options(choices.storage)}
+    accounts = {store_settings(url, settings).get("adls.account-name") for url in urls} - {None}
     if len(accounts) > 1:  # one client would read the files of the first in place of the others
         raise UsageError("the files are in several accounts", found=", ".join(sorted(map(str, accounts))))
-    return store_io(urls[0], given)
+    return store_io(urls[0], settings)
 
 
 def storage_options(texts: Sequence[str]) -> dict[str, str]:

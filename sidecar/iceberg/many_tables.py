@@ -81,15 +81,16 @@ def each_table(
     tables: str | Table | Iterable[str | Table],
     work: Callable[[Table], R],
     catalog: str | Catalog | None = None,
+    left_out: list[str] | None = None,
     **properties: str,
 ) -> Iterator[TableOutcome[R]]:
     """Yield what ``work`` returns for each of ``tables``: open ones, and those of names, as :func:`find_tables` finds
     them.
 
     An error in one table is its outcome and does not stop the others. The catalog is opened once. Errors of the catalog
-    and of globs raise.
+    and of globs raise. Tables of other formats that a glob matches are added to ``left_out``, and are in no outcome.
     """
-    names = _OneCatalog(catalog, properties)
+    names = _OneCatalog(catalog, properties, left_out)
     is_one = isinstance(tables, str) or hasattr(tables, "metadata")
     given: list[Any] = [tables] if is_one else list(tables)  # type: ignore[arg-type]
     found: list[FoundTable | Table] = []
@@ -120,9 +121,12 @@ def _text(found: FoundTable) -> str:
 class _OneCatalog:
     """A catalog that is opened when the first name needs it."""
 
-    def __init__(self, name: str | Catalog | None, properties: dict[str, str]) -> None:
+    def __init__(
+        self, name: str | Catalog | None, properties: dict[str, str], left_out: list[str] | None = None
+    ) -> None:
         self._name = name
         self._properties = properties
+        self._left_out = [] if left_out is None else left_out
         self._catalog: Catalog | None = None
 
     def open(self, found: FoundTable) -> Table:
@@ -147,7 +151,7 @@ class _OneCatalog:
     def _matches(self, pattern: str) -> list[TableName]:
         catalog = self.opened()
         try:
-            found = sorted(set(_tables(catalog, (), parts_of(pattern))))
+            found = sorted(set(_tables(catalog, (), parts_of(pattern), self._left_out)))
         except SidecarError:
             raise
         except Exception as error:
@@ -184,25 +188,30 @@ def _named(text: str) -> FoundTable:
         return text
 
 
-def _tables(catalog: Catalog, namespace: TableName, pattern: tuple[NamePart, ...]) -> Iterator[TableName]:
-    """Yield the tables below ``namespace`` that match the parts of a pattern."""
+def _tables(
+    catalog: Catalog, namespace: TableName, pattern: tuple[NamePart, ...], left_out: list[str]
+) -> Iterator[TableName]:
+    """Yield the tables below ``namespace`` that match the parts of a pattern. Names of other formats go to
+    ``left_out``."""
     here, rest = pattern[0], pattern[1:]
     if here.is_any_depth:
-        yield from _tables(catalog, namespace, rest or (ANY_NAME,))
+        yield from _tables(catalog, namespace, rest or (ANY_NAME,), left_out)
         below = catalog.list_namespaces(namespace)
         for child in below:
-            yield from _tables(catalog, tuple(child), pattern)
+            yield from _tables(catalog, tuple(child), pattern, left_out)
     elif not rest:
-        yield from _in_namespace(catalog, namespace, here)
+        yield from _in_namespace(catalog, namespace, here, left_out)
     elif not here.is_glob:
-        yield from _tables(catalog, (*namespace, here.text), rest)
+        yield from _tables(catalog, (*namespace, here.text), rest, left_out)
     else:
         for child in catalog.list_namespaces(namespace):
             if here.matches(child[-1]):
-                yield from _tables(catalog, tuple(child), rest)
+                yield from _tables(catalog, tuple(child), rest, left_out)
 
 
-def _in_namespace(catalog: Catalog, namespace: TableName, pattern: NamePart) -> Iterator[TableName]:
+def _in_namespace(
+    catalog: Catalog, namespace: TableName, pattern: NamePart, left_out: list[str]
+) -> Iterator[TableName]:
     try:
         found = catalog.list_tables(namespace) if namespace else []
     except NoSuchNamespaceError:
@@ -213,4 +222,5 @@ def _in_namespace(catalog: Catalog, namespace: TableName, pattern: NamePart) -> 
     with suppress(Exception):  # it is about what is left out: no glob fails for it
         others = names_of_other_formats(catalog, namespace, {identifier[-1] for identifier in found})
         for name in filter(pattern.matches, others):
-            log.warning(f"{shown_name((*namespace, name))} is no Iceberg table, and is left out")
+            left_out.append(shown_name((*namespace, name)))
+            log.warning(f"{left_out[-1]} is no Iceberg table, and is left out")

@@ -12,6 +12,8 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.errors import StorageError, UsageError
 from sidecar.iceberg.many_tables import each_table, find_tables
+from sidecar.reports.finding.find import FindOptions
+from sidecar.reports.finding.many import find_in_tables
 from tests.tables import new_catalog
 
 SCHEMA = pa.schema([("k", pa.int64())])
@@ -221,3 +223,8 @@ def test_tables_of_other_formats_are_named(
     caplog.clear()
     assert find_tables("db.ice*") == ["db.iceberg"]
     assert caplog.messages == []
+
+    found = find_in_tables(["db.*"], {"k": 1}, FindOptions(), "lake")
+    reasons = {name: str(error) for name, error in found.failed.items()}
+    assert all("is no Iceberg table" in reasons[f"db.{name}"] for name in ("delta", "old_hive"))
+    assert found.answer == "not proven"

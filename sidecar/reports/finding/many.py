@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.many_tables import each_table
 from sidecar.reports.finding.find import FindOptions, find_with
 from sidecar.reports.finding.results import FindReport, FoundInTables
@@ -16,16 +16,19 @@ def find_in_tables(
 ) -> FoundInTables:
     """Do :func:`sidecar.find` for each table of names and globs. An error in one does not stop the others.
 
-    A table need not have all columns. Raises :class:`UsageError` for a column that no table has, and errors of the
-    catalog.
+    A table need not have all columns. A table of another format that a glob matches is an error of its name. Raises
+    :class:`UsageError` for a column that no table has, and errors of the catalog.
     """
     found: list[FindReport] = []
     failed: dict[str, SidecarError] = {}
-    for outcome in each_table(names, partial(find_with, values=values, options=options), catalog):
+    others: list[str] = []
+    for outcome in each_table(names, partial(find_with, values=values, options=options), catalog, others):
         if outcome.result is not None:
             found.append(outcome.result)
         elif outcome.error is not None:
             failed[outcome.table] = outcome.error
+    hint = "Ask it with its own engine, or name the Iceberg tables one by one."
+    failed |= {name: UnsupportedFeatureError("the table is no Iceberg table", hint=hint) for name in others}
     asked = [one for report in found for one in report.conditions]
     had = {one.column for one in asked if one.field_ids}
     for name in values:
