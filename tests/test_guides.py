@@ -45,7 +45,7 @@ CHANGING = {
     "tables",
 }
 """Pages whose examples change the table: each has a table of its own."""
-MOST_LINES = {"README": 141, "ARCHITECTURE": 160, "decisions": 360, "torture": 300}
+MOST_LINES = {"README": 141, "ARCHITECTURE": 160, "decisions": 360, "torture": 310}
 LONGEST_GUIDE = 255
 ALL_GUIDES = 3_700
 """Lines of all guides, the generated one left out: somebody with one task reads one guide in ten minutes."""
