@@ -155,4 +155,8 @@ def _started(folder: Path) -> Iterator[_Browser]:
             yield _Browser(answers, commands)
         finally:
             process.terminate()
-            process.wait(20)
+            try:
+                process.wait(3)
+            except subprocess.TimeoutExpired:  # it hears no signal at times
+                process.kill()
+                process.wait(20)
