@@ -16,8 +16,16 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import sidecar
-from sidecar.errors import CommitConflictError, SidecarError, StorageError
-from sidecar.integrations.outcome import CareOptions, facts_of, failure_of, may_help_to_retry, row_of, status_facts
+from sidecar.errors import SidecarError
+from sidecar.integrations.outcome import (
+    CareOptions,
+    facts_of,
+    failure_of,
+    may_help_to_retry,
+    may_pass,
+    row_of,
+    status_facts,
+)
 
 
 class SidecarCareOperator(BaseOperator):
@@ -42,7 +50,7 @@ class SidecarCareOperator(BaseOperator):
         try:
             report = sidecar.care(self.tables, **(self.options or {}))
         except SidecarError as error:
-            raise _failed(str(error), may_retry=isinstance(error, StorageError | CommitConflictError)) from error
+            raise _failed(str(error), may_retry=may_pass(error)) from error
         for one in report.tables:
             for warning in one.warnings:
                 self.log.warning("%s: %s", one.table, warning)
@@ -85,7 +93,7 @@ class SidecarStatusOperator(BaseOperator):
             opened = sidecar.open_table(self.table, self.catalog)
             found = sidecar.status(opened, max_behind=self.max_behind, min_coverage=self.min_coverage, quick=True)
         except SidecarError as error:
-            raise _failed(str(error), may_retry=isinstance(error, StorageError | CommitConflictError)) from error
+            raise _failed(str(error), may_retry=may_pass(error)) from error
         if found.missed:
             steps = "".join(f"\n{one.why}: {one.command}" for one in found.to_do)
             raise _failed("; ".join(one.text for one in found.missed) + steps, may_retry=True)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import CommitConflictError, StorageError
+from sidecar.errors import CommitConflictError, SidecarError, StorageError
 from sidecar.reports.caring import CaredTable, CareReport
 from sidecar.reports.status.results import TableStatus
 from sidecar.results.choices import BuildEngine, CareStep
@@ -32,16 +32,9 @@ class CareOptions(TypedDict, total=False):
 
 def row_of(done: CaredTable) -> dict[str, str | int | float | None]:
     """Return a table's line: what each step did, how far the table is covered, and what went wrong."""
-    refreshed, checked = done.refresh, done.check
     return {
         "table": done.table,
-        "repaired": None if done.repair is None else len(done.repair.repairs),
-        "indexed": None if refreshed is None else refreshed.files_indexed,
-        "left": None if refreshed is None else refreshed.files_left,
-        "expired": None if done.expire is None else len(done.expire.expired),
-        "deleted": None if done.gc is None else len(done.gc.files),
-        "waiting": None if checked is None else checked.waiting.files,
-        "covered": None if checked is None else checked.share_covered,
+        **done.step_counts(),
         "seconds": round(done.seconds, 3),
         "result": "; ".join(_failures(done)) or done.left_alone or "done",
     }
@@ -67,7 +60,12 @@ def may_help_to_retry(report: CareReport) -> bool:
     """
     errors = [error for one in report.tables for error in one.errors.values()]
     errors += [] if report.page_error is None else [report.page_error]
-    return any(isinstance(error, StorageError | CommitConflictError) for error in errors)
+    return any(map(may_pass, errors))
+
+
+def may_pass(error: SidecarError) -> bool:
+    """Whether an error may be gone at the next try: storage, the catalog or another commit was in the way."""
+    return isinstance(error, StorageError | CommitConflictError)
 
 
 def _failures(done: CaredTable) -> list[str]:

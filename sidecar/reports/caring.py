@@ -98,6 +98,19 @@ class CaredTable(Result):
         """The exit code for this table: 1 after a failure or a missed limit, 4 if it was left alone, else 0."""
         return 1 if self.has_failed or self.missed else 4 if self.left_alone else 0
 
+    def step_counts(self) -> dict[str, int | float | None]:
+        """Return what each step did in numbers, and the share of rows that is covered; ``None`` if it did not run."""
+        refreshed, checked = self.refresh, self.check
+        return {
+            "repaired": None if self.repair is None else len(self.repair.repairs),
+            "indexed": None if refreshed is None else refreshed.files_indexed,
+            "left": None if refreshed is None else refreshed.files_left,
+            "expired": None if self.expire is None else len(self.expire.expired),
+            "deleted": None if self.gc is None else len(self.gc.files),
+            "waiting": None if checked is None else checked.waiting.files,
+            "covered": None if checked is None else checked.share_covered,
+        }
+
     @property
     def warnings(self) -> list[str]:
         """What the caller should know."""

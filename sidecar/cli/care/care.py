@@ -95,15 +95,9 @@ def draw(to: Console, done: CareReport) -> None:
 
 def cells(done: CaredTable) -> Cells:
     """The columns of one table's line."""
-    refreshed, expired, deleted, checked = done.refresh, done.expire, done.gc, done.check
-    share_covered = None if checked is None else checked.share_covered
+    share_covered = None if done.check is None else done.check.share_covered
     return {
-        "repaired": None if done.repair is None else len(done.repair.repairs),
-        "indexed": None if refreshed is None else refreshed.files_indexed,
-        "left": None if refreshed is None else refreshed.files_left,
-        "expired": None if expired is None else len(expired.expired),
-        "deleted": None if deleted is None else len(deleted.files),
-        "waiting": None if checked is None else checked.waiting.files,
+        **done.step_counts(),
         "covered": None if share_covered is None else f"{int(share_covered * 1000) / 10:g} %",
         "time": done.seconds,
         "result": _result(done),
