@@ -259,7 +259,7 @@ reraise_foreign = False
 
 
 def advisory(error: Exception) -> str:
-    """The text for a warning or a doubt that takes the place of an error, because no query may fail for it."""
+    """The text for a warning that takes the place of an error, because no query may fail for it."""
     if isinstance(error, SidecarError):
         return str(error)
     if reraise_foreign:

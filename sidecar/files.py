@@ -84,7 +84,7 @@ def inspect_file(
     """Return the indexes that a file has, as :func:`sidecar.inspect` does.
 
     Without keys, the result has only the plaintext parts of an encrypted Parquet file, and no fill of
-    sealed filters. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
+    encrypted filters. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError` with the place, and
     :class:`UsageError` for ``fill`` of another file than a Puffin file.
     """
     with closing(access.open(path)) as opened:

@@ -54,7 +54,7 @@ class StoredIndexInfo(Result):
 class StoredFiltersInfo(StoredIndexInfo):
     """The filters of one kind that a sidecar has of one field."""
 
-    sealed: str | None
+    locked: str | None
     """Why the filters cannot be read without their key; ``None`` if they can be read."""
     encodings: list[str]
     """How values become the bytes that are hashed."""
@@ -117,9 +117,9 @@ def describe_files(sidecar: SidecarFile) -> list[ListedFileInfo]:
         try:
             check_listable(segment)
         except UnsupportedFeatureError as error:
-            sidecar.doubts.add(error)
+            sidecar.damage.add(error)
             continue
-        for _, batch in listed_batches(segment, sidecar.doubts):
+        for _, batch in listed_batches(segment, sidecar.damage):
             files += [
                 ListedFileInfo(file.path, file.file_size, file.record_count, len(file.units), segment.id)
                 for file in batch or ()
@@ -156,7 +156,7 @@ def _describe_filters(common: StoredIndexInfo, found: Sequence[FilterBundle], fi
     rates = [bundle.toc.fpp for bundle in found if bundle.toc.fpp is not None]
     return StoredFiltersInfo(
         **vars(common),
-        sealed=_why_sealed(found),
+        locked=_why_locked(found),
         encodings=list(dict.fromkeys(group.encoding for group in groups)),
         declared_fpp=list(dict.fromkeys(rates)),
         lookup_bytes=sum(group.lookup_bytes for group in groups),
@@ -164,7 +164,7 @@ def _describe_filters(common: StoredIndexInfo, found: Sequence[FilterBundle], fi
     )
 
 
-def _why_sealed(bundles: Sequence[FilterBundle]) -> str | None:
+def _why_locked(bundles: Sequence[FilterBundle]) -> str | None:
     for bundle in bundles:
         if bundle.toc.lock is not None:
             try:

@@ -1,4 +1,4 @@
-"""What readers of blobs of one field have in common; for blobs that a key may open also key, reads and doubts."""
+"""What readers of blobs of one field have in common; for blobs that a key may open also key, reads and damage."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ class OpenedBlob(Protocol):
 
 
 class FieldBlob(Generic[T]):
-    """A blob about one field of one segment. ``doubt`` is called with every error that hides a part of it.
+    """A blob about one field of one segment. ``report`` is called with every error that hides a part of it.
 
     The table of contents also has ``groups``. Each has ``resolution`` (how the column was found), ``length`` in bytes,
     and a method ``ordinals`` that returns the units of its members. Blobs of all kinds are opened and merged by these.
     """
 
     consequence: ClassVar[str] = ""
-    """What doubts of the TOC add about the groups that they name."""
+    """What warnings say about the groups that they name."""
 
     def __init__(
         self,
         toc: T,
         read_ranges: ReadRanges,
-        doubt: Callable[[SidecarError | str], None],
+        report: Callable[[SidecarError | str], None],
         keys: KeyRing | None = None,
         units_digest: bytes = b"",
     ) -> None:
         """``units_digest``: SHA-256 of the TOC of the segment's units blob, to which an encrypted blob is bound."""
         self.toc = toc
         self.read_ranges = read_ranges
-        self.doubt = doubt
+        self.report = report
         self._owner = toc.owner(units_digest)
         self._units_digest = units_digest
         self._keys = keys or KeyRing()
-        self._doubts_reported = False
+        self._skipped_groups_reported = False
 
     @property
     def place(self) -> BlobContext:
@@ -86,16 +86,16 @@ class FieldBlob(Generic[T]):
         return True
 
     def usable_place(self) -> BlobContext | None:
-        """Return :attr:`place`, or report its error as a doubt and return ``None``."""
+        """Return :attr:`place`, or report its error and return ``None``."""
         try:
             return self.place
         except SidecarError as error:
-            self.doubt(error)
+            self.report(error)
             return None
 
-    def report_doubts(self) -> None:
+    def report_skipped_groups(self) -> None:
         """Report once which groups this reader does not understand."""
-        if not self._doubts_reported:
-            self._doubts_reported = True
-            for text in self.toc.doubts:
-                self.doubt(text + self.consequence)
+        if not self._skipped_groups_reported:
+            self._skipped_groups_reported = True
+            for text in self.toc.damage:
+                self.report(text + self.consequence)

@@ -56,7 +56,7 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, kw_only=True)
 class FieldToc:
-    """The decoded TOC of a blob that is about one field. ``doubts`` names the groups that this reader skips."""
+    """The decoded TOC of a blob that is about one field. ``damage`` names the groups that this reader skips."""
 
     kind: str
     table_uuid: str
@@ -65,7 +65,7 @@ class FieldToc:
     num_units: int
     units_digest: int
     toc_offset: int
-    doubts: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
     lock: Lock | None = None
     """The key information of an encrypted blob."""
     digest: bytes = b""
@@ -128,7 +128,7 @@ def decode_field_toc(
 ) -> tuple[FieldToc, tuple[G, ...], dict[str, Any]]:
     """Decode the verified TOC of a blob of ``kind``: what all TOCs have, the groups, and the JSON object.
 
-    A group for which ``decode_group`` raises is skipped and named in ``doubts``; ``what`` names such blobs in messages.
+    A group for which ``decode_group`` raises is skipped and named in ``damage``; ``what`` names such blobs in messages.
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
     content = decode_toc(toc)
@@ -149,7 +149,7 @@ def decode_field_toc(
         digest=b"" if lock is None else digest_of(bound_part(toc, lock)),
         column=_decode_column(content["column"]) if "column" in content else None,
     )
-    groups, doubts = [], []
+    groups, damage = [], []
     for ordinal, described in enumerate(member(content, "groups", list)[:MAX_GROUPS]):
         try:
             if not isinstance(described, dict):
@@ -157,8 +157,8 @@ def decode_field_toc(
             require(described, "version", VERSION)
             groups.append(decode_group(ordinal, described, found_toc))
         except (DamagedFileError, UnsupportedFeatureError) as error:
-            doubts.append(f"group {ordinal} of {what} is not understood: {error}")
-    return replace(found_toc, doubts=tuple(doubts)), tuple(groups), content
+            damage.append(f"group {ordinal} of {what} is not understood: {error}")
+    return replace(found_toc, damage=tuple(damage)), tuple(groups), content
 
 
 def require(content: dict[str, Any], key: str, known: object) -> None:

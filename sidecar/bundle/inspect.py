@@ -42,7 +42,7 @@ def inspect_sidecar(
 ) -> PuffinFileInfo:
     """Describe a Puffin file. Reads the footer, tables of contents, coverage and the lists of files and groups.
 
-    With ``fill`` all filters are read, and sealed ones need ``encryption_keys`` for that. Raises the errors of
+    With ``fill`` all filters are read, and encrypted ones need ``encryption_keys`` for that. Raises the errors of
     :class:`~sidecar.puffin.reader.PuffinReader` if the footer cannot be read.
     """
     container = inspect_puffin(source, footer_length=footer_length)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sidecar.bundle.model import FileEntry
 from sidecar.bundle.sections import FILES_PER_BATCH
-from sidecar.bundle.segment import Doubts, Segment
+from sidecar.bundle.segment import Damage, Segment
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 
 MOST_UNITS = 1 << 19
@@ -25,12 +25,12 @@ def check_listable(segment: Segment) -> None:
         )
 
 
-def listed_batches(segment: Segment, doubts: Doubts) -> Iterator[tuple[int, list[FileEntry] | None]]:
-    """Yield (ordinal of the first file, files) of each batch. A batch that cannot be read is ``None`` and a doubt."""
+def listed_batches(segment: Segment, damage: Damage) -> Iterator[tuple[int, list[FileEntry] | None]]:
+    """Yield (ordinal of the first file, files) of each batch. A batch that cannot be read is ``None`` and damage."""
     for batch in range(-(-segment.num_files // FILES_PER_BATCH)):
         try:
             files: list[FileEntry] | None = segment.units.file_batches([batch])[batch]
         except SidecarError as error:
-            doubts.add(error)
+            damage.add(error)
             files = None
         yield batch * FILES_PER_BATCH, files

@@ -80,8 +80,8 @@ def probe_sidecar(
 
 def _nothing_in(sidecar: SidecarFile) -> SidecarError:
     """Return the error for a file without segments: the damage that hides them, or that it is not a sidecar."""
-    if sidecar.doubts.causes:
-        return sidecar.doubts.causes[0]
+    if sidecar.damage.causes:
+        return sidecar.damage.causes[0]
     types = ", ".join(dict.fromkeys(blob.type for blob in sidecar.puffin.metadata.blobs))
     return UsageError(
         "the Puffin file has no filters: it is not a sidecar",
@@ -149,7 +149,7 @@ def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value
         is_vouched = segment.id in vouched
         answer = _SegmentAnswer(sidecar, segment, names, value, NOT_INDEXED if is_vouched else NOT_AUTHENTIC)
         answer.ask(fields if is_vouched else [])
-        for first_file, batch in listed_batches(segment, sidecar.doubts):
+        for first_file, batch in listed_batches(segment, sidecar.damage):
             if batch is None:
                 lost.append(_unit(None, None, None, NO_LIST))
             for ordinal, entry in enumerate(batch or (), first_file):

@@ -1,7 +1,7 @@
 """Answer questions of planning from one segment: the files, units and indexes that one build added to a table.
 
 Nothing here raises unless strict. If something cannot be read or verified, the answer is "may match". The causes go to
-:class:`Doubts`, which keeps one line for each.
+:class:`Damage`, which keeps one line for each.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ ColumnNames = Callable[[int], "str | None"]
 """Return the name of the column with a field id, ``None`` if there is no such column."""
 
 
-class Doubts:
-    """Collects causes of doubt, each once. If strict, raises them instead.
+class Damage:
+    """Collects what of a sidecar cannot be used, each cause once. If strict, raises it instead.
 
     ``columns`` returns the names of columns for messages.
     """
@@ -94,7 +94,7 @@ class Segment:
     """The files and units that one build added, and the indexes of some fields. Nothing here raises unless strict."""
 
     def __init__(
-        self, units: UnitsReader, entry: TocEntry, doubts: Doubts, first_file: int = 0, first_unit: int = 0
+        self, units: UnitsReader, entry: TocEntry, damage: Damage, first_file: int = 0, first_unit: int = 0
     ) -> None:
         self.entry = entry
         self.units = units
@@ -106,7 +106,7 @@ class Segment:
         """All blobs of the segment, the units blob first."""
         self.units_digest = digest_of(entry.toc)
         """SHA-256 of the units blob's table of contents."""
-        self._doubts = doubts
+        self._damage = damage
         self._files: dict[int, FileEntry] = {}
 
     @property
@@ -377,7 +377,7 @@ class Segment:
         try:
             return read()
         except SidecarError as error:
-            self._doubts.add(error)
+            self._damage.add(error)
             return None
 
 

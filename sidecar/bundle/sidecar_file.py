@@ -4,7 +4,7 @@
     lookup    one region, or a few rows, of each group of the field
     survivors one batch of files
 
-In doubt a unit is unknown, and unknown units are *kept*. Causes of doubt: a damaged table of contents or one of
+Damage makes units unknown, and unknown units are *kept*. Damage is a damaged table of contents or one of
 another table, a footer that contradicts the table of contents, a compressed bundle, a bundle for another units table, a
 wrong checksum. Each cause becomes one line in ``warnings``; lookups never raise for it. With ``strict`` the first
 cause is raised, which ``inspect`` and ``verify`` use.
@@ -31,7 +31,7 @@ from sidecar.bundle.indexes.index_blob import read_together
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, StoredPageIndex
 from sidecar.bundle.kinds.blob_forms import BLOB_FORMS, Opening
 from sidecar.bundle.numbered_files import NumberedFiles
-from sidecar.bundle.segment import ColumnNames, Doubts, Segment
+from sidecar.bundle.segment import ColumnNames, Damage, Segment
 from sidecar.bundle.toc import (
     TOC_PROPERTY,
     BlobIdentity,
@@ -59,11 +59,11 @@ MAGICS = {UNITS: UNITS_MAGIC} | {form.blob_type: form.magic for form in BLOB_FOR
 class SidecarFile(NumberedFiles):
     """An open sidecar. Use :meth:`open` to make one."""
 
-    def __init__(self, source: CountingSource, puffin: PuffinReader, doubts: Doubts) -> None:
+    def __init__(self, source: CountingSource, puffin: PuffinReader, damage: Damage) -> None:
         super().__init__([])
         self.source = source
         self.puffin = puffin
-        self.doubts = doubts
+        self.damage = damage
         self.on_close: Callable[[SidecarFile], None] | None = None
         """Gets the file, without its source, when it is closed the next time; ``None``: nobody keeps it."""
         self._keys = KeyRing()
@@ -86,7 +86,7 @@ class SidecarFile(NumberedFiles):
         tables are ignored with a warning. ``encryption_keys`` open encrypted blobs; a blob without its key is unknown
         once a lookup needs it. ``columns`` names the columns of fields in warnings, by default as the sidecar does.
         Raises a :class:`~sidecar.errors.SidecarError` only if the Puffin footer cannot be read, or, if ``strict``, for
-        the first doubt.
+        the first damage.
         """
         counting = CountingSource(source)
         if file_size is not None and counting.size != file_size:
@@ -97,17 +97,17 @@ class SidecarFile(NumberedFiles):
                 found=counting.size,
             )
         puffin = PuffinReader(counting, footer_length=footer_length)
-        sidecar = cls(counting, puffin, Doubts(source.name, strict, columns))
+        sidecar = cls(counting, puffin, Damage(source.name, strict, columns))
         sidecar.use_keys(encryption_keys)
         sidecar._load(table_uuid)
         if columns is None:
-            sidecar.doubts.columns = lambda field_id: NamedColumns.of(sidecar.segments).name(field_id)
+            sidecar.damage.columns = lambda field_id: NamedColumns.of(sidecar.segments).name(field_id)
         return sidecar
 
     @property
     def warnings(self) -> list[str]:
-        """The causes of doubt so far, each once."""
-        return self.doubts.warnings
+        """The text of each damage so far."""
+        return self.damage.warnings
 
     @property
     def index_reads(self) -> int:
@@ -157,7 +157,7 @@ class SidecarFile(NumberedFiles):
 
         Without a key for one of the fields, these are all segments. Otherwise only segments with a blob that a key
         opens are returned, because that key authenticates their units too; an attacker could have written the others.
-        A segment with a blob for the fields that is left out becomes a doubt.
+        A segment with a blob for the fields that is left out is damage.
         """
         protected = set(filter(self._keys.protects, field_ids))
         if not protected:
@@ -180,7 +180,7 @@ class SidecarFile(NumberedFiles):
             else:
                 return True
         if refusal is not None:
-            self.doubts.add(*refusal)
+            self.damage.add(*refusal)
         return False
 
     @property
@@ -227,7 +227,7 @@ class SidecarFile(NumberedFiles):
         try:
             action()
         except SidecarError as error:
-            self.doubts.add(error, *fields[:1])
+            self.damage.add(error, *fields[:1])
 
     def _directory(self) -> list[TocEntry]:
         """Return the copies of all tables of contents, from the place in the file's property or in the footer."""
@@ -235,29 +235,29 @@ class SidecarFile(NumberedFiles):
             try:
                 return read_toc(self.puffin.read_at, place)
             except SidecarError as error:
-                self.doubts.add(error)
+                self.damage.add(error)
         return []
 
     def _directory_places(self) -> Iterable[DirectoryPlace]:
         blobs = [DirectoryPlace(b.offset, b.length) for b in self.puffin.metadata.blobs if b.type == TOC]
         text = self.puffin.metadata.properties.get(TOC_PROPERTY)
         if text is None:
-            self.doubts.add(f"the footer does not have the property {TOC_PROPERTY}")
+            self.damage.add(f"the footer does not have the property {TOC_PROPERTY}")
             return blobs
         try:
             check_properties(self.puffin.metadata.properties)
         except SidecarError as error:
-            self.doubts.add(error)
+            self.damage.add(error)
         try:
             return [parse_place(text), *blobs]
         except SidecarError as error:
-            self.doubts.add(error)
+            self.damage.add(error)
             return blobs
 
     def _entry(self, blob: BlobMetadata, directory: Mapping[BlobIdentity, TocEntry]) -> TocEntry | None:
         """Return the blob's entry: the directory's copy if the footer agrees with it, else from the blob itself."""
         if blob.compression_codec is not None:
-            self.doubts.add(
+            self.damage.add(
                 UnsupportedFeatureError(
                     f"a {blob.type} blob is compressed, so ranges of it cannot be read",
                     offset=blob.offset,
@@ -270,7 +270,7 @@ class SidecarFile(NumberedFiles):
         try:
             return self._own_entry(blob)
         except SidecarError as error:
-            self.doubts.add(error)
+            self.damage.add(error)
             return None
 
     def _own_entry(self, blob: BlobMetadata) -> TocEntry:
@@ -286,7 +286,7 @@ class SidecarFile(NumberedFiles):
         in_footer = set(map(identity_of, blobs))
         for entry in reversed(directory.values()):
             if entry.identity not in in_footer:
-                self.doubts.add(
+                self.damage.add(
                     DamagedFileError(
                         f"the directory lists a {entry.blob_type} blob of fields {list(entry.fields)} that the "
                         "footer does not have",
@@ -309,7 +309,7 @@ class SidecarFile(NumberedFiles):
         if toc.header.segment_id in by_id:
             raise DamagedFileError("a segment occurs twice in the file", offset=blob.offset)
         reader = UnitsReader(toc, partial(self.puffin.read_ranges, blob))
-        segment = Segment(reader, entry, self.doubts, self.num_files, self.num_units)
+        segment = Segment(reader, entry, self.damage, self.num_files, self.num_units)
         by_id[toc.header.segment_id] = segment
         self.segments.append(segment)
 
@@ -320,7 +320,7 @@ class SidecarFile(NumberedFiles):
         segment = _segment_of(toc, blob, entry, by_id)
         given = Opening(
             read_ranges=partial(self.puffin.read_ranges, blob),
-            doubt=partial(self.doubts.add, field_id=toc.field_id),
+            report=partial(self.damage.add, field_id=toc.field_id),
             keys=self._keys,
             units_digest=segment.units_digest,
             num_files=segment.num_files,

@@ -44,7 +44,7 @@ def verify_sidecar(
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [problem_in(source.name, str(error))]
     problems: list[Problem] = []
-    name = sidecar.doubts.column
+    name = sidecar.damage.column
     for segment in sidecar.segments:
         for entry in segment.entries:
             column = name(entry.fields[0]) if entry.fields else None
@@ -52,7 +52,7 @@ def verify_sidecar(
         problems += _problems(source.name, segment.units.verify)
         for blob in (blob for blobs in segment.opened.values() for blob in blobs.values()):
             problems += [problem_in(source.name, text, name(blob.toc.field_id)) for text in blob.verify()]
-    problems += [problem_in(source.name, str(cause), cause.column) for cause in sidecar.doubts.causes]
+    problems += [problem_in(source.name, str(cause), cause.column) for cause in sidecar.damage.causes]
     problems += [problem_in(source.name, text) for text in footer_problems(sidecar)]
     return problems
 

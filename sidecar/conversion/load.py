@@ -91,8 +91,8 @@ class Loader:
 
     def _filters(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:
         for bundle in sidecar.field_blobs:
-            if isinstance(bundle, FilterBundle) and bundle.toc.doubts:
-                raise UnsupportedFeatureError(bundle.toc.doubts[0])
+            if isinstance(bundle, FilterBundle) and bundle.toc.damage:
+                raise UnsupportedFeatureError(bundle.toc.damage[0])
         for field_id in filter(self._is_wanted, sorted(sidecar.filtered_fields)):
             for bundle, group, units in sidecar.groups_of(field_id):
                 self._group(bundle, group, [places[unit] for unit in units.tolist()])

@@ -98,7 +98,7 @@ def load_filters(pool: FilterPool, sidecar: SidecarFile, units: Ordinals) -> Ite
                 if wanted:
                     pool.load_group(bundle, group, wanted)
             except SidecarError as error:
-                column = sidecar.doubts.column(field_id)
+                column = sidecar.damage.column(field_id)
                 yield problem_in(sidecar.source.name, place_and_reason(error), column)
 
 

@@ -56,17 +56,17 @@ def encrypt_gcm(key: bytes, data: bytes, aad: bytes) -> bytes:
     return nonce + _gcm(key).encrypt(nonce, data, aad)
 
 
-def decrypt_gcm(key: bytes, sealed: bytes | memoryview, aad: bytes) -> bytes:
+def decrypt_gcm(key: bytes, encrypted: bytes | memoryview, aad: bytes) -> bytes:
     """Return the plaintext. Raises :class:`DamagedFileError` if key, bytes or AAD differ from those of encryption."""
-    if len(sealed) < GCM_OVERHEAD:
+    if len(encrypted) < GCM_OVERHEAD:
         raise DamagedFileError(
             "too few bytes for an encrypted module",
             expected=f"at least {GCM_OVERHEAD} bytes",
-            found=len(sealed),
+            found=len(encrypted),
         )
     from cryptography.exceptions import InvalidTag
 
-    view = memoryview(sealed)
+    view = memoryview(encrypted)
     try:
         return _gcm(key).decrypt(view[:NONCE_BYTES], view[NONCE_BYTES:], aad)
     except InvalidTag as error:
@@ -87,14 +87,14 @@ def encrypt_ctr(key: bytes, data: bytes) -> bytes:
     return nonce + encryptor.update(data) + encryptor.finalize()
 
 
-def decrypt_ctr(key: bytes, sealed: bytes | memoryview) -> bytes:
+def decrypt_ctr(key: bytes, encrypted: bytes | memoryview) -> bytes:
     """Return the plaintext. CTR does not notice damage; only too few bytes raise :class:`DamagedFileError`."""
-    if len(sealed) < NONCE_BYTES:
+    if len(encrypted) < NONCE_BYTES:
         raise DamagedFileError(
             "too few bytes for an encrypted page",
             expected=f"at least {NONCE_BYTES} bytes",
-            found=len(sealed),
+            found=len(encrypted),
         )
-    view = memoryview(sealed)
+    view = memoryview(encrypted)
     decryptor = _ctr(key, bytes(view[:NONCE_BYTES])).decryptor()
     return decryptor.update(view[NONCE_BYTES:]) + decryptor.finalize()

@@ -283,7 +283,7 @@ class _Restoring:
             sidecar=self._sidecar.source.name,
             encrypted_filters=isinstance(restorer, Restorer) and restorer.encrypted_filters,
             notes=notes,
-            doubts=[*self._sidecar.warnings, *restorer.doubts],
+            damage=[*self._sidecar.warnings, *restorer.damage],
             witness=restorer.witness,
         )
         log_run(log, report.log_line, report.warnings())

@@ -139,7 +139,7 @@ class OrcRestorer:
         self._pool = pool
         self._loaded: Future[None] = Future()
         self._firsts = first_units(plan.tail)
-        self.doubts: list[str] = []
+        self.damage: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
         self.witness = Witness()
         rates = [part.bundle.toc.fpp for part in plan.parts.values() if part.bundle.toc.fpp is not None]
@@ -159,7 +159,7 @@ class OrcRestorer:
             plan = self._plan
             plan.matches = self.proven.result()
             self.witness = Witness(proof_of(plan.matches))
-            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
+            self.damage += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
             self._hold_against_values()
         except BaseException as error:
             self._loaded.set_exception(error)
@@ -184,7 +184,7 @@ class OrcRestorer:
             return
         reason = witness.why_not_used()
         self._plan.from_values.update(dict.fromkeys(doubtful, reason))
-        self.doubts += [f"{reason}: {text}" for text in witness.contradictions or witness.not_compared]
+        self.damage += [f"{reason}: {text}" for text in witness.contradictions or witness.not_compared]
 
     def _look_at(self, footer: StripeFooter, column: OrcColumn) -> ChunkCheck | None:
         """Look up a stripe's values in the filters for its column; return ``None`` if there are no filters."""

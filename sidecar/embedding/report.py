@@ -64,7 +64,7 @@ class EmbedReport(Summarized):
     """Notes on what an encrypted file lacks at its new path."""
     sidecar: str = ""
     """The path of the sidecar that the indexes come out of; empty for new ones."""
-    doubts: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
     """Problems of the sidecar that were found while it was read."""
     witness: Witness = field(default_factory=Witness)
     """The values of the file that were compared with the sidecar's indexes before it was published."""
@@ -101,7 +101,7 @@ class EmbedReport(Summarized):
         ]
         if self.encrypted_filters:
             found.append(DUCKDB_ENCRYPTED)
-        return [*found, *lost_texts(count_lost(self.outcomes)), *self.notes, *self.doubts]
+        return [*found, *lost_texts(count_lost(self.outcomes)), *self.notes, *self.damage]
 
     @property
     def lost(self) -> int:

@@ -177,13 +177,13 @@ class _Loaded:
 
 def replace_unreadable(parts: Iterable[PooledFilters], from_values: dict[int, str], pool: FilterPool) -> list[str]:
     """Add the columns of damaged groups to ``from_values`` and return the errors as texts."""
-    doubts = []
+    damage = []
     for part in parts:
         error = pool.failure(part)
         if error is not None:
             from_values[part.column] = f"{UNREADABLE}: {error.what}"
-            doubts.append(str(error))
-    return doubts
+            damage.append(str(error))
+    return damage
 
 
 class Restorer:
@@ -210,7 +210,7 @@ class Restorer:
         self._choice = choice
         self._loaded: Future[_Loaded] = Future()
         self._filters: ParquetFilterMaker | None = None
-        self.doubts: list[str] = []
+        self.damage: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
         self.witness = Witness()
         self.encrypted_filters = False
@@ -225,7 +225,7 @@ class Restorer:
             plan = self._plan
             plan.matches = self.proven.result()
             self.witness = Witness(proof_of(plan.matches))
-            self.doubts += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
+            self.damage += replace_unreadable(plan.exact_parts, plan.from_values, self._pool)
             loaded = self._in_all_forms(self._held_against_values(self._load()))
             self._filters = ParquetFilterMaker(self._source, self._plan.footer, rules_of(self._plan))
         except BaseException as error:
@@ -311,7 +311,7 @@ class Restorer:
         for place in loaded.parts:
             if place[1] in leaves:
                 self._plan.from_values[place[1]] = reason
-        self.doubts += [f"{reason}: {text}" for text in self.witness.contradictions or self.witness.not_compared]
+        self.damage += [f"{reason}: {text}" for text in self.witness.contradictions or self.witness.not_compared]
         return replace(
             loaded,
             parts={place: part for place, part in loaded.parts.items() if place[1] not in leaves},

@@ -162,8 +162,8 @@ def find_repairs(table: Table, displaced: Displaced | None = None, *, with_sketc
     standing, restored = statistics_of(table), displaced or {}
     for snapshot_id in {**standing, **restored}:
         entries = standing.get(snapshot_id, ())
-        wished = (restored[snapshot_id],) if snapshot_id in restored else entries
-        repairs = [_repair_of(table, entry, entry in entries, found.problems, with_sketches) for entry in wished]
+        chosen = (restored[snapshot_id],) if snapshot_id in restored else entries
+        repairs = [_repair_of(table, entry, entry in entries, found.problems, with_sketches) for entry in chosen]
         needed = [one for one in repairs if one.reasons]
         left = [one.mended for one in repairs if one.mended is not None]
         if len(left) > 1 and needed:

@@ -129,7 +129,7 @@ def _build(table: Table, snapshot_id: int | None, request: BuildRequest, *, save
         result = empty_report(rate, request.seconds(), dry_run=dry_run)
     else:
         with prepare(table, snapshot_id, request) as prepared:
-            declared = prepared.asked
+            declared = prepared.requested
             result = plan_build(prepared) if dry_run else run_build(prepared)
     if save and not dry_run:
         save_declaration(table, declared_as(declared))

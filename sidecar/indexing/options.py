@@ -69,15 +69,15 @@ def check_rate(fpp: float | str) -> float | None:
 
 
 def _options_of_one(kinds: Sequence[str], fpp: float | str, auto_rate: float, common: Options) -> Options:
-    asked = check_rate(fpp)
-    rate = auto_rate if asked is None else asked
+    requested = check_rate(fpp)
+    rate = auto_rate if requested is None else requested
     return replace(
         common,
         kinds=frozenset(kinds),
         fpp=rate,
-        any_rate=asked is None,
-        orc_fpp=DEFAULT_FPP if asked is None else rate,
-        max_bits=MAX_BITS_PER_VALUE if asked is None else None,
+        any_rate=requested is None,
+        orc_fpp=DEFAULT_FPP if requested is None else rate,
+        max_bits=MAX_BITS_PER_VALUE if requested is None else None,
     )
 
 

@@ -41,10 +41,10 @@ class PreparedBuild:
     table: Table
     request: BuildRequest
     listing: Listing
-    asked: Sequence[ColumnDeclaration]
+    requested: Sequence[ColumnDeclaration]
     """The indexes that the table is to have."""
     declared: Sequence[ColumnDeclaration]
-    """Those of :attr:`asked` that can be built with the given keys."""
+    """Those of :attr:`requested` that can be built with the given keys."""
     plan: BuildPlan
     built: dict[int, BuiltIndexes]
     """What the earlier sidecar has of each column, by field id."""
@@ -169,8 +169,8 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
 
 def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: FoundSidecar | None) -> PreparedBuild:
     built = {} if found is None else built_indexes(found.sidecar)
-    asked, notes = request.declared(table, snapshot, built)
-    declared = asked
+    requested, notes = request.declared(table, snapshot, built)
+    declared = requested
     protection = Protection(request.encryption_keys, request.allow_plaintext)
     if found is not None:
         declared = _openable(declared, found, protection, notes, are_named=request.columns is not None)
@@ -190,7 +190,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     options = options_of(listing, {one.column.field_id: (one.kinds, one.fpp) for one in declared}, common)
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files, checked=request.thorough)
-    return PreparedBuild(table, request, listing, asked, declared, plan, built, earlier, protection, notes)
+    return PreparedBuild(table, request, listing, requested, declared, plan, built, earlier, protection, notes)
 
 
 def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) -> Sequence[Segment]:

@@ -221,8 +221,8 @@ class Registrar:
         """Return the state with what other builds of this snapshot have registered meanwhile."""
         found = (intact_state_of(reader.metadata.properties) for reader in replaced)
         others = [state for state in found if state is not None]
-        asked = set(wanted_indexes(self.plan))
-        return joined_state(self.state, others, self.table.schema().field_ids, asked)
+        requested = set(wanted_indexes(self.plan))
+        return joined_state(self.state, others, self.table.schema().field_ids, requested)
 
     def _named(self, indexed: StageResults) -> dict[int, StoredColumn]:
         """Return the columns to name: none that is encrypted in a file, nor that a carried segment does not name."""

@@ -65,9 +65,9 @@ def _tables_of(nodes: Any, results: Any) -> list[DbtTable]:
         node = nodes.get(result.get("unique_id"), {})
         config = node.get("config") or {}
         if result.get("status") == "success" and config.get("materialized") in WITH_ROWS:
-            wish = (config.get("meta") or node.get("meta") or {}).get("sidecar")
-            if wish is not None and wish is not False:
-                found.append(DbtTable(shown_name((node["schema"], node["alias"])), _columns(wish, node["name"])))
+            declared = (config.get("meta") or node.get("meta") or {}).get("sidecar")
+            if declared is not None and declared is not False:
+                found.append(DbtTable(shown_name((node["schema"], node["alias"])), _columns(declared, node["name"])))
     return found
 
 
@@ -151,14 +151,14 @@ def _artifact(path: Path, key: str, kind: type[Any]) -> Any:
     return found[key]
 
 
-def _columns(wish: Any, model: str) -> tuple[str, ...]:
-    columns = wish.get("columns", []) if isinstance(wish, dict) else [] if wish is True else None
+def _columns(declared: Any, model: str) -> tuple[str, ...]:
+    columns = declared.get("columns", []) if isinstance(declared, dict) else [] if declared is True else None
     columns = [columns] if isinstance(columns, str) else columns
     if not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
         raise UsageError(
             f"the model '{model}' declares no columns that make sense",
             expected='meta={"sidecar": true} or {"sidecar": {"columns": ["id"]}}',
-            found=wish,
+            found=declared,
         )
     return tuple(columns)
 

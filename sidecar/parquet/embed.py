@@ -254,7 +254,7 @@ class _Rewrite:
         columns, offsets = given.column_indexes, given.offset_indexes
         self.column_indexes.append(
             {
-                leaf: self._spool(self.column_spool, self._sealed(sealing.column_index, at, leaf, columns[leaf]))
+                leaf: self._spool(self.column_spool, self._encrypted(sealing.column_index, at, leaf, columns[leaf]))
                 for leaf in sorted(columns)
             }
         )
@@ -275,9 +275,9 @@ class _Rewrite:
             self.target.write(self.sealing.filter(row_group, leaf, piece))
         return Range(start, self.target.position - start)
 
-    def _sealed(self, seal: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece) -> bytes:
-        """Return the bytes of a piece for the new file: sealed if it is new, unchanged if it is copied."""
-        return self._stored(piece) if isinstance(piece, Range) else seal(row_group, leaf, piece)
+    def _encrypted(self, encrypt: Callable[[int, int, bytes], bytes], row_group: int, leaf: int, piece: Piece) -> bytes:
+        """Return the bytes of a piece for the new file: encrypted if it is new, unchanged if it is copied."""
+        return self._stored(piece) if isinstance(piece, Range) else encrypt(row_group, leaf, piece)
 
     def _stored(self, part: Range) -> bytes:
         return self.sealing.source.read(part.offset, part.length)
@@ -288,7 +288,7 @@ class _Rewrite:
             if isinstance(piece, Range):
                 piece = self.sealing.open_offset_index(row_group, leaf, self._stored(piece))
             piece = move_pages(piece, self._moved)
-        return self._sealed(self.sealing.offset_index, row_group, leaf, piece)
+        return self._encrypted(self.sealing.offset_index, row_group, leaf, piece)
 
     def _spool(self, spool: SpooledTemporaryFile[bytes], data: bytes) -> Range:
         start = spool.tell()

@@ -123,8 +123,8 @@ class ColumnChunks(Collection[ColumnChunk]):
     """
 
     stored: tuple[ColumnChunk, ...]
-    """All chunks as the footer has them in the clear. Of a locked one it may say where it is, and proves nothing of its
-    values: use it to copy bytes and to tell what a file has, not to read."""
+    """All chunks as the plain part of the footer has them. Of a locked one it may say where it is, and proves nothing
+    of its values: use it to copy bytes and to tell what a file has, not to read."""
     _locked: frozenset[int] = frozenset()
 
     @property

@@ -26,7 +26,7 @@ from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct
 Move = Callable[[int], int]
 """Takes the offset of a byte in the old file; returns its offset in the new one."""
 
-Reseal = Callable[[int, int, bytes, Callable[[Struct], Struct]], bytes]
+EncryptAgain = Callable[[int, int, bytes, Callable[[Struct], Struct]], bytes]
 """Takes row group, column, an encrypted ColumnMetaData and a change; returns it changed and encrypted again."""
 
 _PAGE_OFFSETS = (9, 10, 11)
@@ -41,7 +41,7 @@ class ChunkPlaces(NamedTuple):
 
 
 def rewrite_metadata(
-    metadata: Struct, places: Sequence[Sequence[ChunkPlaces | None]], move: Move | None, reseal: Reseal
+    metadata: Struct, places: Sequence[Sequence[ChunkPlaces | None]], move: Move | None, encrypt_again: EncryptAgain
 ) -> Struct:
     """Return a FileMetaData with new places. ``places`` is by row group and column; ``None`` keeps a chunk unchanged.
 
@@ -50,7 +50,7 @@ def rewrite_metadata(
     groups = metadata.structs(4)
     if not groups:
         return metadata
-    rewriter = _Rewriter(move, reseal)
+    rewriter = _Rewriter(move, encrypt_again)
     new = [
         rewriter.group(ordinal, group, chunks)
         for ordinal, (group, chunks) in enumerate(zip(groups, places, strict=True))
@@ -67,7 +67,7 @@ def move_pages(offset_index: bytes, move: Move) -> bytes:
 
 class _Rewriter(NamedTuple):
     move: Move | None
-    reseal: Reseal
+    encrypt_again: EncryptAgain
 
     def group(self, number: int, group: Struct, places: Sequence[ChunkPlaces | None]) -> Struct:
         chunks = [
@@ -82,11 +82,11 @@ class _Rewriter(NamedTuple):
             return _moved(_with(meta, _place(places.filter, 14)), _PAGE_OFFSETS, self.move)
 
         changes = _place(places.offset_index, 4) | _place(places.column_index, 6)
-        meta, sealed = chunk.struct(3), chunk.binary(9)
+        meta, encrypted = chunk.struct(3), chunk.binary(9)
         if meta is not None:
             changes[3] = (STRUCT, change(meta))
-        if sealed is not None:
-            changes[9] = (BINARY, self.reseal(row_group, column, sealed, change))
+        if encrypted is not None:
+            changes[9] = (BINARY, self.encrypt_again(row_group, column, encrypted, change))
         return _moved(_with(chunk, changes), (2,), self.move)
 
 

@@ -21,7 +21,7 @@ from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.iceberg.listing import list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import identity_of, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
-from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsProblem, look_for_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
@@ -101,9 +101,9 @@ def _verify_table(
     if is_empty(table, snapshot_id):
         return Verification((), {}, checked=0, problems=[], scope=NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)
-    doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, access, snapshot.snapshot_id, doubts)
-    problems = [problem_in(doubt.file, doubt.text) for doubt in doubts]
+    unused: list[StatisticsProblem] = []
+    found = look_for_sidecar(table, access, snapshot.snapshot_id, unused)
+    problems = [problem_in(one.file, one.text) for one in unused]
     if found is None:
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor another one has a sidecar"))
@@ -176,6 +176,6 @@ def _unused_blob_problems(sidecar: SidecarFile, known: list[Problem]) -> list[Pr
             blob.check_key()
         except SidecarError as error:
             if not any(error.what in problem.problem for problem in known):
-                column = sidecar.doubts.column(blob.toc.field_id)
+                column = sidecar.damage.column(blob.toc.field_id)
                 problems.append(problem_in(sidecar.source.name, f"not used: {error}", column))
     return problems

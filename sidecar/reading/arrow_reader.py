@@ -359,7 +359,7 @@ class TableReader:
         self.access = access
         self._metadata = table.metadata
         self._io = _KnownFiles(table.io, access.keys)
-        self.asked = row_filter
+        self.named_filter = row_filter
         """The filter with the names of the table's schema."""
         self.row_filter = bound_to(table.schema(), row_filter)
         """The filter bound to the table's schema."""

@@ -167,12 +167,12 @@ def _request(
         if error.name in known.ambiguous:
             raise UsageError(f"the file has more than one column '{error.name}'", file=footer.name) from error
         raise
-    asked = bound_to(known.schema, expression)
-    indexed = asked if join_keys is None else bound_to(known.schema, with_keys(expression, join_keys))
-    ids = sorted(extract_field_ids(asked))
+    bound = bound_to(known.schema, expression)
+    indexed = bound if join_keys is None else bound_to(known.schema, with_keys(expression, join_keys))
+    ids = sorted(extract_field_ids(bound))
     known.check(ids)
     # Without rewrite_not: NOT (x > 1) is true for NaN, but rewrite_not makes it x <= 1, which is false.
-    residual = None if isinstance(asked, AlwaysTrue) else residual_of(asked, known, ids)
+    residual = None if isinstance(bound, AlwaysTrue) else residual_of(bound, known, ids)
     if join_keys is not None:
         residual, ids = key_residual(residual, join_keys, known), sorted({*ids, join_keys.field_id})
     return PageRequest(

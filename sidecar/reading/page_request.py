@@ -37,7 +37,7 @@ class PagePlanner:
         self._view = view
         self._fragment = fragment
         self._footer = footer
-        self.doubts: list[str] = []
+        self.warnings: list[str] = []
         """Warnings: which part of the plan was not used, and why."""
         self._shape = read_shape(footer)
         if not self._shape.schema.equals(view.physical_schema):
@@ -76,7 +76,7 @@ class PagePlanner:
         return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
             condition=condition_of(view.row_filter, self._compared),
-            asked=self._asked(),
+            question=self._asked(),
             residual=view.residual(),
             wanted=wanted,
             unlimited=unlimited,
@@ -104,7 +104,7 @@ class PagePlanner:
             return {}
         groups = self._footer.row_groups
         if [tuple(unit) for unit in kept.units] != [(g.ordinal, g.first_row, g.num_rows) for g in groups]:
-            self.doubts.append("the row groups of the file differ from those in the sidecar")
+            self.warnings.append("the row groups of the file differ from those in the sidecar")
             return {}
         return {unit.row_group: rows for unit, rows in zip(kept.units, kept.rows, strict=True)}
 
@@ -118,7 +118,7 @@ class PagePlanner:
             try:
                 decoded = decode_page_index(stored)
             except SidecarError as error:
-                self.doubts.append(f"a page index of the sidecar is not used: {leaf.path}: {error.what}")
+                self.warnings.append(f"a page index of the sidecar is not used: {leaf.path}: {error.what}")
                 continue
             known[row_group, leaf.index] = KnownIndex(decoded.column_index, decoded.offset_index)
         return known

@@ -228,7 +228,7 @@ class DataFileReader:
         request = replace(request, sample=not self.met_often.is_set())
         found = scan_pages(source, footer, request, self.limit, report)
         batches = [batch for rows in self._until_stopped(found) for batch in view.project(rows.rows)]
-        return FileRows(batches, report, planner.doubts + report.warnings)
+        return FileRows(batches, report, planner.warnings + report.warnings)
 
     def _deleted(self, task: FileScanTask) -> npt.NDArray[np.int64] | None:
         """Return the deleted positions (int64 [n], rising); ``None`` if no delete file names the data file."""

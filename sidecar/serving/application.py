@@ -73,8 +73,8 @@ def application_with(settings: ServeSettings, planner: Planner) -> ASGIApp:
 
 
 def _loader(catalog: Catalog) -> LoadForCaller:
-    async def load(request: Request, asked: TablePath) -> Table:
-        return await run_in_threadpool(load_identified, catalog, asked.identifier)
+    async def load(request: Request, path: TablePath) -> Table:
+        return await run_in_threadpool(load_identified, catalog, path.identifier)
 
     return load
 

@@ -146,4 +146,4 @@ def test_damaged_tables_of_contents_keep_everything():
     # A bundle that says it is plain has other lengths than its layout: stepped over.
     plain = decode_filter_toc(SplitBlockRule, toc.replace(b'"version":3}', b'"version":4}'))
     assert plain.groups == ()
-    assert plain.doubts
+    assert plain.damage

@@ -238,7 +238,7 @@ def test_an_impossible_table_is_refused(change: dict[str, Any]) -> None:
         blob_in(data).load()
     assert verify_sidecar(BytesSource(data))
     (segment,) = inspect_sidecar(BytesSource(data)).segments
-    assert len(segment["sketches"][0]["doubts"]) == 1
+    assert len(segment["sketches"][0]["damage"]) == 1
 
 
 def test_groups_are_as_many_as_the_place_says() -> None:

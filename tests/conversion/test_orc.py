@@ -163,7 +163,7 @@ def test_a_damaged_bundle_is_replaced_by_filters_of_the_values(tmp_path: Path) -
     puffin.write_bytes(data)
     report = sidecar.embed(str(path), into=str(back), from_=str(puffin), bloom=["c_int"]).only
     assert report.ways() == {"bloom": {"values": 3, "exact": 51, "none": 3}}
-    assert report.doubts
+    assert report.damage
     key = (0, "BLOOM_FILTER_UTF8", "c_int")
     assert streams(back)[key] == streams(path)[key]
 

@@ -71,7 +71,7 @@ def test_inspect_describes_files_columns_and_fill(folder: Path) -> None:
             for unit in sidecar.inspect(str(folder / f"part-{number}.parquet")).only.to_dict()["units"]
         ]
         filters = columns[name]["kinds"]["bloom"]
-        assert (filters["units"], filters["sealed"], filters["encrypted"]) == (9, None, False)
+        assert (filters["units"], filters["locked"], filters["encrypted"]) == (9, None, False)
         for key in ("fill", "estimated_fpp"):
             stated = [one[key] for one in own]
             expected = {"min": min(stated), "mean": sum(stated) / 9, "max": max(stated)}
@@ -229,7 +229,7 @@ def test_sealed_filters_are_named_and_open_with_keys(tmp_path: Path) -> None:
         for column in found["columns"]:
             filters = column["kinds"]["bloom"]
             assert filters["encrypted"]
-            assert (filters["sealed"] is None) == is_open
+            assert (filters["locked"] is None) == is_open
             assert (filters["fill"]["filters_read"] > 0) == is_open
         probed = sidecar.probe(path, "str", "surely absent", encryption_keys=given).only.to_dict()
         assert {unit["might_contain"] for unit in probed["units"]} == ({False} if is_open else {None})

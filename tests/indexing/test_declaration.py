@@ -110,7 +110,7 @@ def test_what_was_never_saved_is_taken_from_the_last_sidecar(table: Any) -> None
     assert declared(table) == {}
 
 
-def test_a_table_without_any_wish_is_told_what_to_do(table: Any) -> None:
+def test_a_table_without_any_declaration_is_told_what_to_do(table: Any) -> None:
     with pytest.raises(UsageError) as raised:
         sidecar.build(table)
     assert "--columns A,B --save" in str(raised.value.hint)
@@ -178,5 +178,7 @@ def test_a_name_that_a_field_never_had_is_a_note_and_ids_without_columns_are_a_w
 
 
 def test_names_with_signs_survive() -> None:
-    wish = TableDeclaration(columns=(DeclaredColumn("a,b", 1), DeclaredColumn("50%:x", 2), DeclaredColumn("ü.ß", 3)))
-    assert declaration_of(wish.to_properties()) == wish
+    declared = TableDeclaration(
+        columns=(DeclaredColumn("a,b", 1), DeclaredColumn("50%:x", 2), DeclaredColumn("ü.ß", 3))
+    )
+    assert declaration_of(declared.to_properties()) == declared

@@ -225,7 +225,7 @@ def test_units_of_another_version_answer_nothing_and_are_built_anew(
 
 
 def test_a_refresh_indexes_anew_what_another_version_wrote(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a file of layout 1, after an upgrade: its footer says that it has all that is wished for."""
+    """As a file of layout 1, after an upgrade: its footer says that it has all that is declared."""
     with monkeypatch.context() as patch:
         for module in (field_parts, field_toc):
             patch.setattr(module, "FIELD_VERSION", 1)

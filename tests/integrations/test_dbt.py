@@ -67,10 +67,10 @@ def change(path: Path, how: Any) -> None:
     path.write_text(json.dumps(found))
 
 
-@pytest.mark.parametrize("wish", [3, "id", {"columns": [3]}, {"columns": {"id": 1}}, [], {"columns": [""]}])
-def test_declarations_that_make_no_sense(tmp_path: Path, wish: object) -> None:
+@pytest.mark.parametrize("declared", [3, "id", {"columns": [3]}, {"columns": {"id": 1}}, [], {"columns": [""]}])
+def test_declarations_that_make_no_sense(tmp_path: Path, declared: object) -> None:
     target = Path(shutil.copytree(ARTIFACTS, tmp_path / "target"))
-    change(target / "manifest.json", lambda found: meta(found).update(sidecar=wish))
+    change(target / "manifest.json", lambda found: meta(found).update(sidecar=declared))
     with pytest.raises(UsageError, match="the model 'orders' declares no columns"):
         dbt.tables_of_run(target)
 

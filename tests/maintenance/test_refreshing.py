@@ -280,7 +280,7 @@ def test_a_dry_run_writes_nothing(table: Any) -> None:
     assert (entries(table), set(Path(local(table.location())).rglob("*"))) == (before, files)
 
 
-def test_a_table_without_rows_or_without_a_wish_is_no_error(catalog: Any, table: Any) -> None:
+def test_a_table_without_rows_or_without_a_declaration_is_no_error(catalog: Any, table: Any) -> None:
     empty = catalog.create_table(f"db.refreshed_{next(serial)}", SCHEMA)
     assert refresh(empty).action == "empty"
     plain = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(0)])

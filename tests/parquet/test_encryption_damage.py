@@ -112,7 +112,7 @@ def sealed_again(data: bytes, change: Callable[[bytes], bytes]) -> bytes:
     encryption = view.encryption
     start = encryption.footer_offset + len(encryption.crypto_metadata)
     plain = encryption.open_module(KEY, data[start:-8], Module.FOOTER)
-    footer = encryption.crypto_metadata + encryption.seal_module(KEY, change(plain), Module.FOOTER)
+    footer = encryption.crypto_metadata + encryption.encrypt_module(KEY, change(plain), Module.FOOTER)
     return data[: encryption.footer_offset] + footer + len(footer).to_bytes(4, "little") + b"PARE"
 
 
@@ -246,7 +246,7 @@ def test_a_module_is_opened_in_its_place_alone() -> None:
         replace(one, declaration=replace(declaration, aad_file_unique=b"12345679")),
     ]
     for module in Module:
-        sealed = one.seal_module(KEY, b"content", module, 1, 2, 3)
+        sealed = one.encrypt_module(KEY, b"content", module, 1, 2, 3)
         assert len(sealed) == len(b"content") + one.overhead(module)
         assert one.open_module(KEY, sealed, module, 1, 2, 3) == b"content"
         for other in others:
@@ -270,7 +270,7 @@ def test_pages_alone_are_under_ctr() -> None:
     under_ctr = {module for module in Module if ctr.overhead(module) == 16}
     assert under_ctr == {Module.DATA_PAGE, Module.DICTIONARY_PAGE}
     assert {ctr.overhead(module) for module in Module if module not in under_ctr} == {32}
-    sealed = ctr.seal_module(KEY, b"content", Module.DATA_PAGE, 1, 2, 3)
+    sealed = ctr.encrypt_module(KEY, b"content", Module.DATA_PAGE, 1, 2, 3)
     assert ctr.open_module(KEY, sealed, Module.DATA_PAGE, 9, 9, 9) == b"content"
 
 

@@ -43,7 +43,7 @@ class _Lookup(NamedTuple):
 
 
 class FilterBundle(FieldBlob[FilterToc]):
-    """The filters of one field of one segment. A group that is in doubt is unknown."""
+    """The filters of one field of one segment. A damaged group is unknown."""
 
     consequence = "; its units are kept"
     _damage_reported = False
@@ -67,12 +67,12 @@ class FilterBundle(FieldBlob[FilterToc]):
             "fpp": self.toc.fpp,
             "expected_false_units": self.toc.expected_false_units,
             "groups": [group.describe() for group in self.toc.groups],
-            "doubts": list(self.toc.doubts),
+            "damage": list(self.toc.damage),
         }
 
     def verify(self) -> Iterator[str]:
         """Yield the problems of the bundle, one line for each damaged page or group."""
-        yield from self.toc.doubts
+        yield from self.toc.damage
         try:
             place = self.place
         except SidecarError as error:
@@ -94,7 +94,7 @@ class FilterBundle(FieldBlob[FilterToc]):
 
         One call of the reader fetches the ranges of all groups. Never raises for the content of the file.
         """
-        self.report_doubts()
+        self.report_skipped_groups()
         keep = np.ones(self.toc.num_units, np.bool_)
         place = self.usable_place()
         if place is None:
@@ -128,7 +128,7 @@ class FilterBundle(FieldBlob[FilterToc]):
                 return None
             answer = probe(group.rule.parse_encoding(group.encoding))
         except SidecarError as error:
-            self.doubt(error)
+            self.report(error)
             return None
         certain = answer.verdict == "cannot-exist" or (answer.verdict == "probe" and answer.hashes)
         return answer if certain else None
@@ -139,7 +139,7 @@ class FilterBundle(FieldBlob[FilterToc]):
         try:
             data = self.read_ranges([(piece.offset, piece.length) for piece in pieces])
         except SidecarError as error:
-            self.doubt(error)
+            self.report(error)
             return None
         return dict(zip(pieces, data, strict=True))
 
@@ -159,11 +159,11 @@ class FilterBundle(FieldBlob[FilterToc]):
         return members_in_all(group, tested)
 
     def report_damage(self, piece: BundlePiece) -> None:
-        """Report a damaged piece as a doubt, only the first one of the bundle."""
+        """Report a damaged piece, only the first one of the bundle."""
         if not self._damage_reported:
             self._damage_reported = True
             problem = "have a wrong checksum" if self.toc.lock is None else "do not decrypt: they were changed"
-            self.doubt(DamagedFileError(f"the filters {problem}; their units are kept", offset=piece.offset))
+            self.report(DamagedFileError(f"the filters {problem}; their units are kept", offset=piece.offset))
 
 
 def _locate(group: StoredGroup, value: int, place: BlobContext) -> _Lookup:

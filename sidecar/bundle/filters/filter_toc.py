@@ -114,7 +114,7 @@ class StoredGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class FilterToc(FieldToc):
-    """The decoded TOC of a filter bundle. Units of groups that are named in ``doubts`` are unknown."""
+    """The decoded TOC of a filter bundle. Units of groups that are named in ``damage`` are unknown."""
 
     rule_type: type[IndexRule]
     groups: tuple[StoredGroup, ...]
@@ -160,7 +160,7 @@ def _describe(group: BundleGroup, offset: int) -> dict[str, Any]:
 def decode_filter_toc(rule: type[IndexRule], toc: bytes) -> FilterToc:
     """Decode the verified TOC of a bundle whose groups have rules of the class ``rule``.
 
-    A group that this reader does not understand is skipped and named in ``doubts``.
+    A group that this reader does not understand is skipped and named in ``damage``.
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """
     common, groups, content = decode_field_toc(toc, rule.name, "filters", partial(_decode_group, rule))

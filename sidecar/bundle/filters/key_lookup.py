@@ -99,7 +99,7 @@ def units_with_some_key(
     ``probes`` returns one probe for each of them in an encoding. Never raises for the content of the file: in doubt, a
     unit is kept.
     """
-    bundle.report_doubts()
+    bundle.report_skipped_groups()
     keep = np.ones(bundle.toc.num_units, np.bool_)
     place = bundle.usable_place()
     if place is None:
@@ -116,7 +116,7 @@ def units_with_some_key(
     try:
         read = _read(bundle, pieces)
     except SidecarError as error:
-        bundle.doubt(error)
+        bundle.report(error)
         return keep
     opened = {piece: place.open(piece.context, held) for piece, held in zip(pieces, read, strict=True)}
     data = {piece: held for piece, held in opened.items() if held is not None}
@@ -192,7 +192,7 @@ def _located(
             return None
         answers = probes(group.rule.parse_encoding(group.encoding))
     except SidecarError as error:
-        bundle.doubt(error)
+        bundle.report(error)
         return None
     pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed

@@ -138,14 +138,14 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
             "field": self.toc.field_id,
             "encrypted": self.toc.lock is not None,
             "groups": groups,
-            "doubts": list(self.toc.doubts),
+            "damage": list(self.toc.damage),
         }
 
     def read(self, units: Iterable[int]) -> dict[int, S]:
         """Return the indexes of these units by unit. Units without an index or with a damaged one are left out.
 
         Makes one read for the tables and one for the entries (several beyond 16 MiB), with neighbours joined. Damage is
-        reported as a doubt, not raised.
+        reported, not raised.
         """
         return self._run(self.reading(units), self._read)
 
@@ -168,7 +168,7 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
 
     def reading(self, units: Iterable[int]) -> Reading[dict[int, S]]:
         """Return the steps of :meth:`read` as a generator, so that reads of several blobs can be combined."""
-        self.report_doubts()
+        self.report_skipped_groups()
         indexes: dict[int, S] = {}
         place = self.usable_place()
         if place is None:
@@ -182,20 +182,16 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
                 indexes[entry.unit] = self._stored(parts, entry.group.kind)
         return indexes
 
-    def report(self, error: SidecarError) -> None:
-        """Report an error of a read that :meth:`reading` asked for as a doubt."""
-        self.doubt(error)
-
     def verify(self) -> Iterator[str]:
         """Yield the blob's problems, one line for each damaged table piece or entry."""
-        yield from self.toc.doubts
+        yield from self.toc.damage
         problems: list[str] = []
 
         def note(cause: SidecarError | str) -> None:
             problems.append(str(cause))
 
         reader = type(self)(self.toc, self.read_ranges, note, self._keys, self._units_digest)
-        reader._doubts_reported = True
+        reader._skipped_groups_reported = True
         for group in self.toc.groups:
             units = group.ordinals().tolist()
             for first in range(0, len(units), MEMBERS_PER_PIECE):
@@ -228,7 +224,7 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
             try:
                 entries += self._entries(group, piece, members, data, place)
             except SidecarError as error:
-                self.doubt(error)
+                self.report(error)
         return entries
 
     def _piece_range(self, group: StoredIndexGroup[K], piece: int) -> tuple[int, int]:
@@ -276,13 +272,13 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
                 yield entry, bytes(data)
             else:
                 what = f"the {self.form.what} of unit {entry.unit}"
-                self.doubt(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
+                self.report(DamagedFileError(f"{what} has a wrong checksum", offset=entry.offset))
 
     def _read(self, ranges: Ranges) -> Sequence[bytes | None]:
         try:
             return self.read_ranges(ranges)
         except SidecarError as error:
-            self.doubt(error)
+            self.report(error)
             return [None] * len(ranges)
 
 
@@ -292,7 +288,7 @@ def read_together(
     """Return the indexes of units in several blobs of a file, each as :meth:`IndexBlob.read` returns them.
 
     ``wanted`` has, for each blob, its offset in the file, the blob and the units. ``read_places`` reads ranges of the
-    file; one read serves all blobs. A damaged range is a doubt of its blob, a failed read of all blobs.
+    file; one read serves all blobs. Its blob reports a damaged range, all blobs report a failed read.
     """
     indexes: list[dict[int, S]] = [{} for _ in wanted]
     running = [(at, offset, blob, blob.reading(units)) for at, (offset, blob, units) in enumerate(wanted)]

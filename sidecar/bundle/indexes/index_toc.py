@@ -174,7 +174,7 @@ def encode_index_toc(
 
 
 def decode_index_toc(form: IndexForm[K], toc: bytes) -> IndexToc[K]:
-    """Decode a verified TOC. A group that this reader does not understand is skipped and named in ``doubts``.
+    """Decode a verified TOC. A group that this reader does not understand is skipped and named in ``damage``.
 
     Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`.
     """

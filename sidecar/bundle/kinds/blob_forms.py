@@ -39,7 +39,7 @@ class Opening:
     """What the reader of a blob gets from its file and its segment."""
 
     read_ranges: ReadRanges
-    doubt: Callable[[SidecarError | str], None]
+    report: Callable[[SidecarError | str], None]
     """Is called with every error that hides a part of the blob."""
     keys: KeyRing
     units_digest: bytes
@@ -63,7 +63,7 @@ class BlobForm(ABC):
     def decode(self, toc: bytes) -> FieldToc:
         """Decode a verified table of contents. Raises :class:`DamagedFileError` and :class:`UnsupportedFeatureError`.
 
-        Groups that are not understood go to its ``doubts``.
+        Groups that are not understood go to its ``damage``.
         """
 
     @abstractmethod
@@ -89,7 +89,7 @@ class _FilterForm(BlobForm):
         return decode_filter_toc(self._rule, toc)
 
     def open(self, toc: FilterToc, given: Opening) -> FilterBundle:
-        return _noted(FilterBundle(toc, given.read_ranges, given.doubt, given.keys, given.units_digest), given)
+        return _noted(FilterBundle(toc, given.read_ranges, given.report, given.keys, given.units_digest), given)
 
 
 class _IndexesForm(BlobForm):
@@ -102,7 +102,7 @@ class _IndexesForm(BlobForm):
         return decode_index_toc(self._reader.form, toc)
 
     def open(self, toc: IndexToc[Any], given: Opening) -> IndexBlob[Any, Any]:
-        return _noted(self._reader(toc, given.read_ranges, given.doubt, given.keys, given.units_digest), given)
+        return _noted(self._reader(toc, given.read_ranges, given.report, given.keys, given.units_digest), given)
 
 
 class _SketchForm(BlobForm):

@@ -106,8 +106,8 @@ def _check_blob(blob: FieldBlob[Any]) -> None:
         blob.check_key()
     except StorageError as error:  # the key server does not answer; the segment can stay as it is
         raise UsageError(f"a key cannot be fetched: {error.what}") from error
-    for doubt in blob.toc.doubts:
-        raise UnsupportedFeatureError(doubt)
+    if blob.toc.damage:
+        raise UnsupportedFeatureError(blob.toc.damage[0])
     groups = blob.toc.groups
     units = np.concatenate([np.empty(0, np.int64), *(group.ordinals() for group in groups)])
     if len(np.unique(units)) < len(units):

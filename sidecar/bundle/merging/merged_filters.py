@@ -238,13 +238,13 @@ def _sound_groups(source: SourceSegment, bundle: FilterBundle, damaged: npt.NDAr
         try:
             own_blocks, tails = read_own_blocks(group, place, read), read_tails(group, place, read)
         except DamagedFileError as error:
-            bundle.doubt(error)
+            bundle.report(error)
             damaged[group.units] = True
             continue
         bad = next((bad for pages in walk_pages(group, read) if (bad := open_pages(group, place, pages).bad)), None)
         if bad is None:
             sound.append(CheckedGroup(source, bundle, group, own_blocks, tails))
         else:
-            bundle.doubt(DamagedFileError(f"the filters of group {group.ordinal} are damaged, {bad[0]}"))
+            bundle.report(DamagedFileError(f"the filters of group {group.ordinal} are damaged, {bad[0]}"))
             damaged[group.units] = True
     return sound

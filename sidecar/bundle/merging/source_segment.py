@@ -95,7 +95,7 @@ class SourceSegment:
         return DamagedFileError(
             f"{what} came damaged from the storage, and not so a moment ago",
             file=self.sidecar.source.name,
-            column=self.sidecar.doubts.known_column(field_id),
+            column=self.sidecar.damage.known_column(field_id),
             hint="Try again; verify finds what is damaged in the file.",
         )
 

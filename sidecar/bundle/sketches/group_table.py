@@ -156,7 +156,7 @@ def encode_sketch_toc(
 
 
 def decode_sketch_toc(toc: bytes) -> SketchToc:
-    """Decode a verified table of contents. A place that this reader does not understand is named in ``doubts``.
+    """Decode a verified table of contents. A place that this reader does not understand is named in ``damage``.
 
     Raises :class:`DamagedFileError`, and :class:`UnsupportedFeatureError` for an encrypted blob.
     """

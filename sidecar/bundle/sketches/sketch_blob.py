@@ -98,7 +98,7 @@ class SketchGroupsBlob:
         try:
             groups = self.groups()
         except SidecarError as error:
-            return {"field": self.toc.field_id, "groups": [], "doubts": [str(error)]}
+            return {"field": self.toc.field_id, "groups": [], "damage": [str(error)]}
         described = [
             {
                 "group": number,
@@ -111,12 +111,12 @@ class SketchGroupsBlob:
             }
             for number, group in enumerate(groups)
         ]
-        return {"field": self.toc.field_id, "groups": described, "doubts": []}
+        return {"field": self.toc.field_id, "groups": described, "damage": []}
 
     def groups(self) -> list[StoredSketchGroup]:
         """Return the groups as their table describes them; one read. Raises :class:`SidecarError` for damage."""
-        if self.toc.doubts:
-            raise DamagedFileError(self.toc.doubts[0])
+        if self.toc.damage:
+            raise DamagedFileError(self.toc.damage[0])
         tables = self._read_ranges([(place.table_offset, place.table_length) for place in self.toc.places])
         pairs = zip(self.toc.places, tables, strict=True)
         return [group for place, table in pairs for group in self._decoded(place, table)]
@@ -169,7 +169,7 @@ class SketchGroupsBlob:
 
     def verify(self) -> Iterator[str]:
         """Yield the blob's problems, one line for each damaged table or sketch."""
-        yield from self.toc.doubts
+        yield from self.toc.damage
         try:
             for group, found in self.read(self.groups()):
                 if isinstance(found, SidecarError):

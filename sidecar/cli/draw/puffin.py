@@ -62,7 +62,7 @@ def _segment(to: Console, segment: Mapping[str, Any]) -> None:
         "filter",
         "size",
         "read by a lookup",
-        "doubts",
+        "damage",
     )
     drawn = table(*headings, right=(4, 5, 6, 7))
     for bundle in segment["bundles"]:
@@ -76,7 +76,7 @@ def _segment(to: Console, segment: Mapping[str, Any]) -> None:
                 humanize.size(group["filter_bytes"]),
                 humanize.size(group["length"]),
                 humanize.size(group["lookup_bytes"]),
-                escaped("; ".join(bundle["doubts"])),
+                escaped("; ".join(bundle["damage"])),
             )
     to.print(drawn)
 
@@ -155,8 +155,8 @@ def _declared_and_estimated(index: StoredIndexInfo) -> str:
 
 def _note(index: StoredIndexInfo) -> str:
     filters = _filters(index)
-    if filters is not None and filters.sealed:
-        return f"sealed: {filters.sealed}"
+    if filters is not None and filters.locked:
+        return f"locked: {filters.locked}"
     if filters is not None and filters.fill is not None and filters.fill.reasons:
         return "; ".join(filters.fill.reasons)
     return "encrypted" if index.encrypted else ""

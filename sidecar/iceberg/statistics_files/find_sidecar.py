@@ -50,7 +50,7 @@ class FoundSidecar:
     """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
 
 
-class StatisticsDoubt(NamedTuple):
+class StatisticsProblem(NamedTuple):
     """A warning: why the statistics file ``file`` is not used, or (``file`` is ``None``) a fault in the metadata."""
 
     file: str | None
@@ -71,10 +71,10 @@ def find_sidecar(
     ``warnings``; they raise no errors. ``access`` opens encrypted blobs. ``opener`` opens files; by default
     :func:`open_registered`.
     """
-    doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, access, snapshot_id, doubts, opener)
+    problems: list[StatisticsProblem] = []
+    found = look_for_sidecar(table, access, snapshot_id, problems, opener)
     if warnings is not None:
-        warnings += [doubt.text for doubt in doubts]
+        warnings += [problem.text for problem in problems]
     return found
 
 
@@ -82,11 +82,11 @@ def look_for_sidecar(
     table: Table,
     access: Access,
     snapshot_id: int | None,
-    doubts: list[StatisticsDoubt],
+    problems: list[StatisticsProblem],
     opener: SidecarOpener | None = None,
     passed: list[StatisticsFile] | None = None,
 ) -> FoundSidecar | None:
-    """Do the same as :func:`find_sidecar`, but append warnings to ``doubts``, each with the path of its file.
+    """Do the same as :func:`find_sidecar`, but append warnings to ``problems``, each with the path of its file.
 
     ``passed`` gets the nearer entries that were passed over.
     """
@@ -94,7 +94,7 @@ def look_for_sidecar(
         reasons: list[str] = []
         sidecar = (opener or open_registered)(table, entry, reasons)
         if sidecar is not None and sidecar.segments:
-            doubts += [StatisticsDoubt(None, text) for text in state_of_registrations(table)]
+            problems += [StatisticsProblem(None, text) for text in state_of_registrations(table)]
             sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
             return FoundSidecar(entry, ancestor, sidecar, SidecarFiles(sidecar.segments, table.location()))
         if passed is not None:
@@ -103,7 +103,7 @@ def look_for_sidecar(
             reasons += sidecar.warnings
             sidecar.close()
         unused = f"the statistics file of snapshot {ancestor} is not used"
-        doubts += [StatisticsDoubt(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
+        problems += [StatisticsProblem(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
     return None
 
 
@@ -188,25 +188,25 @@ def open_sidecar(
     encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
     if there is no sidecar.
     """
-    doubts: list[str] = []
+    warnings: list[str] = []
     table = one_version(table)
-    found = find_sidecar(table, Access(table.io, encryption_keys), snapshot_id_of(table, at), warnings=doubts)
+    found = find_sidecar(table, Access(table.io, encryption_keys), snapshot_id_of(table, at), warnings=warnings)
     if found is None:
         name = name_of(table)
-        raise UsageError(f"the table {name} has no sidecar", found=doubts[0] if doubts else None)
+        raise UsageError(f"the table {name} has no sidecar", found=warnings[0] if warnings else None)
     return found.sidecar
 
 
-def open_registered(table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+def open_registered(table: Table, entry: StatisticsFile, warnings: list[str]) -> SidecarFile | None:
     """Open the file of a statistics entry; it need not be a sidecar, and then it has no segments of this table.
 
-    ``None`` if it cannot be read; the reason is appended to ``doubts``. The caller closes the file.
+    ``None`` if it cannot be read; the reason is appended to ``warnings``. The caller closes the file.
     """
     try:
         source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
     except SidecarError as error:
         hint = moved_hint(entry.statistics_path, table.location())
-        doubts.append(f"{error}; {hint}" if hint else str(error))
+        warnings.append(f"{error}; {hint}" if hint else str(error))
         return None
     try:
         return SidecarFile.open(
@@ -217,6 +217,6 @@ def open_registered(table: Table, entry: StatisticsFile, doubts: list[str]) -> S
             columns=table.schema().find_column_name,
         )
     except SidecarError as error:
-        doubts.append(str(error))
+        warnings.append(str(error))
         source.close()
         return None

@@ -55,17 +55,17 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
     new = earlier.served | set(indexed)
     for field_id in sorted((prepared.built.keys() | declared.keys()) & schema.field_ids):
         one, built = declared.get(field_id), prepared.built.get(field_id)
-        asked = () if one is None else one.kinds
-        others = [kind for kind in (built.kinds if built else ()) if kind not in asked]
-        without = {kind: earlier.without(files, field_id, kind) for kind in (*asked, *others)}
+        requested = () if one is None else one.kinds
+        others = [kind for kind in (built.kinds if built else ()) if kind not in requested]
+        without = {kind: earlier.without(files, field_id, kind) for kind in (*requested, *others)}
         if late := set[int]().union(*(without[kind] for kind in others)):
             behind[schema.find_column_name(field_id) or f"field {field_id}"] = len(late)
-        for kind in asked:
+        for kind in requested:
             without[kind] -= new
         before = None if old is None else old.columns.get(field_id)
         columns[field_id] = BuiltColumn(
             type=types.get(field_id) or (before.type if before else str(schema.find_type(field_id))),
-            kinds=(*asked, *others),
+            kinds=(*requested, *others),
             fpp=one.fpp if one is not None else built.fpp if built is not None else "auto",
             left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
@@ -85,11 +85,11 @@ def rates_apart(prepared: PreparedBuild, state: SidecarState) -> dict[int, float
 
 
 def joined_state(
-    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], asked: Collection[IndexOfField] = ()
+    own: SidecarState, others: Iterable[SidecarState], live_fields: set[int], requested: Collection[IndexOfField] = ()
 ) -> SidecarState:
     """Return the state of a file that has the indexes of ``own``, and those of ``others`` for the same snapshot.
 
-    ``live_fields`` are the columns that the table still has. The build of ``own`` has made the indexes in ``asked``
+    ``live_fields`` are the columns that the table still has. The build of ``own`` has made the indexes in ``requested``
     itself; others are carried over from both files.
     """
     columns = dict(own.columns)
@@ -97,7 +97,7 @@ def joined_state(
         for field_id, column in other.columns.items():
             if field_id in live_fields:
                 before = columns.get(field_id)
-                made = {kind for i, kind in asked if i == field_id}
+                made = {kind for i, kind in requested if i == field_id}
                 columns[field_id] = column if before is None else _joined(before, column, made)
     return replace(own, columns=columns)
 

@@ -56,7 +56,7 @@ def find_damage(sidecar: SidecarFile, entry: StatisticsFile) -> SidecarDamage:
 
     The warnings of the sidecar stay as they are: they decide whether anything of it is used.
     """
-    causes, warnings = list(sidecar.doubts.causes), list(sidecar.doubts.warnings)
+    causes, warnings = list(sidecar.damage.causes), list(sidecar.damage.warnings)
     units: dict[IndexOfField, Units] = {}
     tables: set[str] = set()
 
@@ -76,7 +76,7 @@ def find_damage(sidecar: SidecarFile, entry: StatisticsFile) -> SidecarDamage:
             continue
         for (blob_type, field_id), flags in damaged.items():
             note((field_id, KIND_OF_BLOB[blob_type].name), segment, flags)
-    sidecar.doubts.causes[:], sidecar.doubts.warnings[:] = causes, warnings
+    sidecar.damage.causes[:], sidecar.damage.warnings[:] = causes, warnings
     counts = _broken_sketches(sidecar.puffin, entry)
     return SidecarDamage(units, frozenset(counts), frozenset(tables), tuple(footer_problems(sidecar)))
 

@@ -140,7 +140,7 @@ def look_back(
     except SidecarError as error:
         return ReusableSidecar(found, why_not=f"the earlier sidecar cannot be reused: {error.what}")
     if found.sidecar.warnings:
-        is_damaged = any(isinstance(cause, DamagedFileError) for cause in found.sidecar.doubts.causes)
+        is_damaged = any(isinstance(cause, DamagedFileError) for cause in found.sidecar.damage.causes)
         fault = "is damaged" if is_damaged else "cannot be used"
         return ReusableSidecar(found, why_not=f"the earlier sidecar {fault}: {found.sidecar.warnings[0]}")
     return earlier
@@ -148,8 +148,8 @@ def look_back(
 
 def other_segments(segments: Sequence[Segment], known: Collection[str], plan: BuildPlan) -> list[Segment]:
     """Return segments with ids not in ``known`` that have columns or kinds which this build does not make."""
-    asked = set(wanted_indexes(plan))
-    return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= asked]
+    wanted = set(wanted_indexes(plan))
+    return [s for s in segments if s.id not in known and not {want for want, _ in _kinds(s)} <= wanted]
 
 
 def sketches_to_carry(earlier: ReusableSidecar) -> list[SketchToCopy]:
@@ -214,8 +214,8 @@ def _fill(
 
 def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:
     """Return the files of which segments have all that is asked for."""
-    asked = set(wanted_indexes(plan))
-    return {ordinal for ordinal, wants in earlier.having.items() if wants >= asked}
+    wanted = set(wanted_indexes(plan))
+    return {ordinal for ordinal, wants in earlier.having.items() if wants >= wanted}
 
 
 def _choose_segments(
@@ -301,11 +301,11 @@ def _having(
     at, numbers = at[is_read], numbers[is_read]
     is_orc = np.array([file.data_file.file_format == FileFormat.ORC for file in files], np.bool_)[at]
     having: dict[int, set[IndexOfField]] = {ordinal: set() for ordinal in at.tolist()}
-    asked, rates = set(wanted_indexes(plan)), plan.fixed_rates()
+    wanted, rates = set(wanted_indexes(plan)), plan.fixed_rates()
     for want in sidecar.recorded:
         states, is_recorded = sidecar.coverage(*want)
         has = is_recorded[numbers] & ~sidecar.in_some_unit(_tried_again(states, plan), numbers)
-        if want in asked:
+        if want in wanted:
             damaged = None if earlier.damage is None else earlier.damage.units.get(want)
             has &= True if damaged is None else ~sidecar.in_some_unit(damaged, numbers)
             has &= ~(is_orc & sidecar.in_some_unit(_in_other_format(sidecar, want, plan), numbers))

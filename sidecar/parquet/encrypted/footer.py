@@ -202,10 +202,10 @@ def _column(
 
 def _unlock_metadata(encryption: FileEncryption, chunk: Struct, key: bytes, group: int, leaf: Leaf) -> None:
     """Put the decrypted metadata of a chunk in field 3, and remove the fields that say that it was encrypted."""
-    sealed = chunk.binary(_ENCRYPTED_METADATA)
-    if sealed is not None:
+    encrypted = chunk.binary(_ENCRYPTED_METADATA)
+    if encrypted is not None:
         try:
-            plain = encryption.open_module(key, sealed, Module.COLUMN_METADATA, group, leaf.index)
+            plain = encryption.open_module(key, encrypted, Module.COLUMN_METADATA, group, leaf.index)
             chunk.fields[_METADATA] = (STRUCT, decode_struct(plain)[0])
         except SidecarError as error:
             error.column, error.offset = leaf.path, None

@@ -155,23 +155,23 @@ class FileEncryption:
         try:
             if self.module_length(module, data, len(data)) != len(data):
                 raise DamagedFileError("its length differs from that of its place", expected=len(data) - LENGTH_BYTES)
-            sealed = memoryview(data)[LENGTH_BYTES:]
+            encrypted = memoryview(data)[LENGTH_BYTES:]
             if self._is_ctr(module):
-                return decrypt_ctr(key, sealed)
-            return decrypt_gcm(key, sealed, self.aad(module, row_group, column, page))
+                return decrypt_ctr(key, encrypted)
+            return decrypt_gcm(key, encrypted, self.aad(module, row_group, column, page))
         except DamagedFileError as error:
             error.what = f"{describe(module, row_group, page)}: {error.what}"
             raise
 
-    def seal_module(
+    def encrypt_module(
         self, key: bytes, data: bytes, module: Module, row_group: int = 0, column: int = 0, page: int = 0
     ) -> bytes:
         """Encrypt ``data`` as a module with its length field, under a fresh nonce."""
         if self._is_ctr(module):
-            sealed = encrypt_ctr(key, data)
+            encrypted = encrypt_ctr(key, data)
         else:
-            sealed = encrypt_gcm(key, data, self.aad(module, row_group, column, page))
-        return len(sealed).to_bytes(LENGTH_BYTES, "little") + sealed
+            encrypted = encrypt_gcm(key, data, self.aad(module, row_group, column, page))
+        return len(encrypted).to_bytes(LENGTH_BYTES, "little") + encrypted
 
     def check_signature(self, key: bytes, footer: bytes, signature: bytes) -> None:
         """Raise :class:`DamagedFileError` unless ``signature`` (nonce, tag) fits the footer's bytes."""
@@ -185,8 +185,8 @@ class FileEncryption:
 
     def sign(self, key: bytes, footer: bytes) -> bytes:
         """Return the signature (nonce, tag) that follows a plaintext footer with these bytes."""
-        sealed = encrypt_gcm(key, footer, self.aad(Module.FOOTER))
-        return sealed[:NONCE_BYTES] + sealed[-TAG_BYTES:]
+        encrypted = encrypt_gcm(key, footer, self.aad(Module.FOOTER))
+        return encrypted[:NONCE_BYTES] + encrypted[-TAG_BYTES:]
 
     def _is_ctr(self, module: Module) -> bool:
         return self.algorithm == AES_GCM_CTR_V1 and module in _BODIES

@@ -138,8 +138,8 @@ class EncryptedPages:
         encryption, room = self.column.encryption, self.end - at
         split = encryption.module_length(of_header, window.read(at, LENGTH_BYTES), room)
         try:
-            sealed = window.read(at, split)
-            header, _ = decode_struct(self.column.open(sealed, of_header, number or 0))
+            encrypted = window.read(at, split)
+            header, _ = decode_struct(self.column.open(encrypted, of_header, number or 0))
         except StorageError:
             raise
         except SidecarError:

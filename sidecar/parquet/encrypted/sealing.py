@@ -1,6 +1,6 @@
-"""Writes new filters, page indexes and footers in the form that the file has: plain, or sealed as encrypted modules.
+"""Writes new filters, page indexes and footers in the form that the file has: plain, or as encrypted modules.
 
-In an encrypted file they are sealed with the file's own keys, AAD prefix and unique id, each module with a fresh nonce:
+An encrypted file's own keys, AAD prefix and unique id encrypt them, each module with a fresh nonce:
 
 | new | of a plain column | of an encrypted column |
 | --- | --- | --- |
@@ -110,8 +110,8 @@ class Sealed:
         if key is None:
             return data
         _, end = decode_struct(data)
-        seal = self.encryption.seal_module
-        return seal(key, data[:end], Module.BLOOM_FILTER_HEADER, row_group, column) + seal(
+        encrypt = self.encryption.encrypt_module
+        return encrypt(key, data[:end], Module.BLOOM_FILTER_HEADER, row_group, column) + encrypt(
             key, data[end:], Module.BLOOM_FILTER_BITSET, row_group, column
         )
 
@@ -137,7 +137,7 @@ class Sealed:
             return data
         place = (Module.COLUMN_METADATA, row_group, column)
         tree, _ = decode_struct(self.encryption.open_module(key, data, *place))
-        return self.encryption.seal_module(key, encode_struct(change(tree)), *place)
+        return self.encryption.encrypt_module(key, encode_struct(change(tree)), *place)
 
     def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
         """See :meth:`Sealing.is_leak`. A plain filter does not begin with a length that a module of its size has."""
@@ -150,7 +150,7 @@ class Sealed:
         """See :meth:`Sealing.footer`."""
         data = encode_struct(metadata)
         if self.encryption.encrypted_footer:
-            module = self.encryption.seal_module(self.footer_key, data, Module.FOOTER)
+            module = self.encryption.encrypt_module(self.footer_key, data, Module.FOOTER)
             parts, magic = (self.encryption.crypto_metadata, module), MAGIC_ENCRYPTED
         else:
             parts, magic = (data, self.encryption.sign(self.footer_key, data)), MAGIC
@@ -158,7 +158,7 @@ class Sealed:
 
     def _structure(self, module: Module, row_group: int, column: int, data: bytes) -> bytes:
         key = self._key(row_group, column)
-        return data if key is None else self.encryption.seal_module(key, data, module, row_group, column)
+        return data if key is None else self.encryption.encrypt_module(key, data, module, row_group, column)
 
     def _key(self, row_group: int, column: int) -> bytes | None:
         """Return the key of a column; ``None`` for a plain one.
@@ -197,6 +197,6 @@ def _stored_metadata(stored: Source, encryption: FileEncryption, key: bytes) -> 
     """Return the ``FileMetaData`` as the file stores it. The plaintext view has verified the signature already."""
     data = read_tail(stored).data
     if encryption.encrypted_footer:
-        sealed = data[len(encryption.crypto_metadata) :]
-        data = encryption.open_module(key, sealed, Module.FOOTER)
+        encrypted = data[len(encryption.crypto_metadata) :]
+        data = encryption.open_module(key, encrypted, Module.FOOTER)
     return decode_struct(data)[0]

@@ -68,7 +68,7 @@ class PageCounts:
     """Counts of what was read, over all row groups of a scan."""
 
     data_pages: int = 0
-    doubts: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     """For each index that exists but was not used: where it is, and why it was not used."""
 
 
@@ -263,7 +263,7 @@ class RowGroupReader:
                 )
 
     def _doubt(self, chunk: ColumnChunk, why: str) -> None:
-        self._counts.doubts.append(f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}")
+        self._counts.warnings.append(f"row group {chunk.row_group}, {chunk.leaf.path}: offset index not used: {why}")
 
     def _fetch_offset_indexes(self, parts: Iterable[SchemaPart]) -> None:
         indexes = (leaf.index for part in parts for leaf in part.leaves)

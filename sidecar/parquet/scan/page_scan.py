@@ -79,7 +79,7 @@ class PageRequest:
 
     shape: FileShape
     condition: Condition | None
-    asked: FileShape | None = None
+    question: FileShape | None = None
     """The columns that the residual needs; ``None`` if it needs none."""
     residual: Residual | None = None
     wanted: WantedRows = every_row
@@ -237,7 +237,7 @@ class _PageScan:
         report.rows = sum(group.num_rows for group in footer.row_groups)
         report.row_groups = len(footer.row_groups)
         self._indexes = KnownPageIndexes(self._index, footer, request.known)
-        self._first = [] if request.asked is None else list(request.asked.parts())
+        self._first = [] if request.question is None else list(request.question.parts())
         same = {_key(part) for part in self._first}
         self._rest = [part for part in request.shape.parts() if _key(part) not in same]
         self._sampling = self._may_turn_back = False
@@ -308,12 +308,12 @@ class _PageScan:
         return FoundRows(positions, _table(self._request.shape, first | rest))
 
     def _matching(self, arrays: dict[SchemaPart, Any], num_rows: int) -> npt.NDArray[np.int64]:
-        residual, asked = self._request.residual, self._request.asked
+        residual, question = self._request.residual, self._request.question
         if residual is None:
             return np.arange(num_rows)
-        if asked is None:  # TRUE or FALSE, which need no column
+        if question is None:  # TRUE or FALSE, which need no column
             return residual(pa.table({"": pa.nulls(num_rows)}))
-        return residual(_table(asked, arrays))
+        return residual(_table(question, arrays))
 
     def count(self) -> None:
         """Update the report."""
@@ -321,7 +321,7 @@ class _PageScan:
         report.index_bytes, report.index_reads = self._index.bytes_read, self._index.reads
         report.data_bytes, report.data_reads = self._data.bytes_read, self._data.reads
         report.data_pages = self._counts.data_pages
-        report.warnings[:] = self._counts.doubts
+        report.warnings[:] = self._counts.warnings
 
 
 def _table(shape: FileShape, arrays: dict[SchemaPart, Any]) -> pa.Table:

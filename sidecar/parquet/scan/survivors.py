@@ -84,7 +84,7 @@ class Survivors:
         some = ((group, rows) for group, rows in groups if rows)
         while batch := list(islice(some, _BATCH)):
             verdicts = [
-                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages, self._counts.doubts)
+                _GroupVerdict(self._footer, group, rows, reader_of(group), self._use.pages, self._counts.warnings)
                 for group, rows in batch
             ]
             if self._condition is None:
@@ -122,7 +122,7 @@ class Survivors:
             if offset is not None:
                 problem = verdict.know_pages(chunk, index.column, offset)
                 if problem:
-                    self._counts.doubts.append(
+                    self._counts.warnings.append(
                         f"row group {chunk.row_group}, {chunk.leaf.path}: column index not used: {problem}"
                     )
 
@@ -137,14 +137,14 @@ class _GroupVerdict:
         wanted: RowRanges,
         reader: RowGroupReader,
         indexes: KnownPageIndexes,
-        doubts: list[str],
+        warnings: list[str],
     ) -> None:
         self.group = group
         self.wanted = wanted
         self.reader = reader
         self._indexes = indexes
         self._footer = footer
-        self._doubts = doubts
+        self._warnings = warnings
         self._bounds: dict[int, Bounds] = {}
         self._pages: dict[int, tuple[Bounds, OffsetIndex]] = {}
 
@@ -157,16 +157,16 @@ class _GroupVerdict:
                 return self._bounds[index]
             self._bounds[index] = chunk_bounds(self._footer, chunk)
             if self._bounds[index].reason or chunk.null_count is None:
-                self._add_doubts(chunk)
+                self._add_warnings(chunk)
         return self._bounds[index]
 
-    def _add_doubts(self, chunk: ColumnChunk) -> None:
+    def _add_warnings(self, chunk: ColumnChunk) -> None:
         """Note which statistics of a chunk are there and not used; what the writer does wrong only once a column."""
         for problem in statistics_problems(self._footer, chunk):
-            self._doubts.append(f"row group {chunk.row_group}, {chunk.leaf.path}: statistics not used: {problem}")
+            self._warnings.append(f"row group {chunk.row_group}, {chunk.leaf.path}: statistics not used: {problem}")
         for problem in writers_problems(self._footer, chunk):
-            if (doubt := f"{chunk.leaf.path}: {problem}") not in self._doubts:
-                self._doubts.append(doubt)
+            if (warning := f"{chunk.leaf.path}: {problem}") not in self._warnings:
+                self._warnings.append(warning)
 
     def may_match(self, condition: LeafCondition) -> bool:
         """Return whether some row may meet the condition, by the chunk statistics."""
@@ -266,7 +266,7 @@ class _Filters:
             self.by_dictionary = self._dictionary_denies(forms, chunk)
             return self.by_dictionary
         except SidecarError as error:
-            self._counts.doubts.append(f"row group {chunk.row_group}, {column.name}: not used: {error.what}")
+            self._counts.warnings.append(f"row group {chunk.row_group}, {column.name}: not used: {error.what}")
             return False
 
     def _filter_denies(self, condition: HoldsAny, chunk: ColumnChunk, rows: RowRanges) -> bool:
@@ -279,7 +279,7 @@ class _Filters:
         if found is None:
             return False
         if found.defect:
-            self._counts.doubts.append(
+            self._counts.warnings.append(
                 f"row group {chunk.row_group}, {column.name}: Bloom filter not used: {found.defect}"
             )
             return False
@@ -292,7 +292,7 @@ class _Filters:
             return False
         stated = chunk.stated_data_pages
         if stated is not None and stated < self._verdict.known_data_pages(chunk):
-            self._counts.doubts.append(
+            self._counts.warnings.append(
                 f"row group {chunk.row_group}, {chunk.leaf.path}: dictionary not used: "
                 f"encoding_stats count {stated} data pages, the offset index has more"
             )

@@ -143,10 +143,10 @@ class FileChooser:
             yield read_entries(files, self.question.for_manifests, self.evaluators, io)
         except WrongRecords as wrong:  # start again without these manifests
             for line in source.lines:
-                if (doubt := wrong.doubts.get(line.place)) is not None:
+                if (error := wrong.errors.get(line.place)) is not None:
                     what = "because its entries in the sidecar are in doubt"
-                    self.opened.warn(f"manifest {line.file.manifest_path} is opened, {what}: {doubt}")
-            good = [line for line in source.lines if line.place not in wrong.doubts]
+                    self.opened.warn(f"manifest {line.file.manifest_path} is opened, {what}: {error}")
+            good = [line for line in source.lines if line.place not in wrong.errors]
             left = ListedManifests.of(index.files, good)
             if left is not None:
                 yield from self._with_entries(index, self._by_columns(index, left), io)

@@ -39,12 +39,12 @@ ListedFileSet = FileSet[ListedManifests]
 class WrongRecords(Exception):
     """Entries of manifests in the sidecar are wrong: nothing that was found of their files counts.
 
-    ``doubts`` has the first error of each manifest, by the manifest's place.
+    ``errors`` has the first error of each manifest, by the manifest's place.
     """
 
-    def __init__(self, doubts: dict[int, SidecarError]) -> None:
+    def __init__(self, errors: dict[int, SidecarError]) -> None:
         super().__init__()
-        self.doubts = doubts
+        self.errors = errors
 
 
 def read_entries(
@@ -76,17 +76,17 @@ def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -
     owner_of = dict(zip(rows, owners.tolist(), strict=True))
     wanted = [row for row, owner in owner_of.items() if owner not in live]
     records = dict(zip(wanted, source.files.entries(wanted), strict=True))
-    entries, doubts = dict[int, ManifestEntry](), dict[int, SidecarError]()
+    entries, errors = dict[int, ManifestEntry](), dict[int, SidecarError]()
     for row, owner in owner_of.items():
         try:
             entry = _at(live[owner], source, owner, row) if owner in live else _recorded(source, owner, records[row])
         except SidecarError as error:
-            doubts.setdefault(source.lines[owner].place, error)
+            errors.setdefault(source.lines[owner].place, error)
             continue
         if evaluators.match(source.lines[owner].file, entry.data_file):
             entries[row] = entry
-    if doubts:
-        raise WrongRecords(doubts)
+    if errors:
+        raise WrongRecords(errors)
     return _with(entries, files), len(live)
 
 

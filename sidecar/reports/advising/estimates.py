@@ -153,11 +153,11 @@ class Estimator:
         """
         admits = np.array([self._admitted.admits(file, example.value) for example in chunk.values.examples], np.bool_)
         answers = [other.values.holds(chunk.values.hashes) for other in self._of_file[file]]
-        told = np.array([told & admits for _, told in answers])
-        held = np.array([held for held, _ in answers]) & told
+        known = np.array([known & admits for _, known in answers])
+        held = np.array([held for held, _ in answers]) & known
         if self._files_are_whole:
-            return np.array([told.any(0), held.any(0)], np.int64)
-        return np.array([told.sum(0), held.sum(0)], np.int64)
+            return np.array([known.any(0), held.any(0)], np.int64)
+        return np.array([known.sum(0), held.sum(0)], np.int64)
 
     def _files_without(self) -> int:
         """Return how many files do not store the column. Without an index they are kept."""
@@ -180,9 +180,9 @@ class Estimator:
         for chunk in self._chunks:
             for other in self._chunks:
                 if other is not chunk and frozenset((other.file, chunk.file)) not in self._neighbours:
-                    held, told = other.values.holds(chunk.values.hashes)
-                    asked += int(told.sum())
-                    found += int((held & told).sum())
+                    held, known = other.values.holds(chunk.values.hashes)
+                    asked += int(known.sum())
+                    found += int((held & known).sum())
         return found / asked if asked else 0.0
 
     def _distinct_per_file(self, in_table: float) -> float:

@@ -100,9 +100,9 @@ class RowCounter:
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         question, found, rows = self.question, Counter[str](), 0
-        asked = FileQuestion(table_reader.asked, question.schema)
+        about_file = FileQuestion(table_reader.named_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
-        reader = DataFileReader(table_reader, deletes, None, asked, is_locked=True)
+        reader = DataFileReader(table_reader, deletes, None, about_file, is_locked=True)
         with reading_errors(task.file.file_path):
             if table_reader is self._whole:
                 for batch in reader.read_whole(task):
@@ -146,17 +146,17 @@ class RowCounter:
             if not isinstance(found, FoundColumn):
                 return
             column = found.leaf.column
-            doubts = [orc_values(column, kind, tail.writer)]
+            reasons = [orc_values(column, kind, tail.writer)]
             if column.kind == "TIMESTAMP":
                 footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
-                doubts += [zone_doubt(column, footer.writer_timezone) for footer in footers]
+                reasons += [zone_doubt(column, footer.writer_timezone) for footer in footers]
         if ColumnType.parse(kind).family in _DAYS:
             day = 1 if ColumnType.parse(kind).family == "date" else _DAY
             if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
-                doubts.append("readers disagree on the calendar of days before 1582-10-15")
-        doubt = next((one for one in doubts if isinstance(one, str) and one), None)
-        if doubt is not None:
-            raise UnsupportedFeatureError(doubt, file=path, column=question.column.name)
+                reasons.append("readers disagree on the calendar of days before 1582-10-15")
+        reason = next((one for one in reasons if isinstance(one, str) and one), None)
+        if reason is not None:
+            raise UnsupportedFeatureError(reason, file=path, column=question.column.name)
 
     def _refuse_early_times(self, path: str) -> None:
         """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""

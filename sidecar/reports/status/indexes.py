@@ -22,7 +22,7 @@ from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
-from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsDoubt, look_for_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsProblem, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import NDV
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
@@ -139,9 +139,9 @@ def opened_sidecar(
 
     ``passed`` gets the nearer entries that were passed over.
     """
-    doubts: list[StatisticsDoubt] = []
-    found = look_for_sidecar(table, Access(table.io), listing.snapshot_id, doubts, passed=passed)
-    warnings += [doubt.text for doubt in doubts]
+    unused: list[StatisticsProblem] = []
+    found = look_for_sidecar(table, Access(table.io), listing.snapshot_id, unused, passed=passed)
+    warnings += [one.text for one in unused]
     try:
         yield found
     finally:

@@ -127,7 +127,7 @@ def status(
                 f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
             ]
             other_rates = files_with_other_rates(live, declared or ())
-            causes = found.sidecar.doubts.causes if found else []
+            causes = found.sidecar.damage.causes if found else []
             is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
             fault = "indexes are of a form that this version of sidecar does not read" if is_unread else ""
             if damage or any(isinstance(cause, DamagedFileError) for cause in causes):

@@ -45,13 +45,13 @@ def operations_routes(load: LoadForCaller, counters: Counters) -> list[Route]:
         return PlainTextResponse(exposition(counters.totals()), headers={"content-type": CONTENT_TYPE})
 
     async def table_state(request: Request) -> Response:
-        asked = table_path(request.scope["raw_path"].decode("latin-1").removeprefix(PLACE))
-        if asked is None or asked.rest not in ("", REPORT):
+        path = table_path(request.scope["raw_path"].decode("latin-1").removeprefix(PLACE))
+        if path is None or path.rest not in ("", REPORT):
             raise RefusedRequestError(
                 "there is no such page; /sidecar/v1/namespaces/NAMESPACE/tables/TABLE is one", ErrorType.NOT_FOUND
             )
-        table = await load(request, asked)
-        if asked.rest:
+        table = await load(request, path)
+        if path.rest:
             text, policy = await run_in_threadpool(_report, table)
             framing = {"content-security-policy": f"{policy}; frame-ancestors 'none'"}
             return HTMLResponse(text, headers=_PRIVATE | framing)

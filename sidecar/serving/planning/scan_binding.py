@@ -45,7 +45,9 @@ def schemas_of(table: Table, snapshot: Snapshot) -> tuple[Schema, Schema]:
     return schema_at(table, snapshot.snapshot_id), present
 
 
-def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_hex: bool = False) -> list[ScanBinding]:
+def bindings_of(
+    table: Table, snapshot: Snapshot, question: PlanRequest, *, only_hex: bool = False
+) -> list[ScanBinding]:
     """Return the ways to read a request for a snapshot of ``table``; nearly always one.
 
     ``only_hex`` is that of :func:`sidecar.serving.protocol.filters.parse_filter`.
@@ -53,7 +55,7 @@ def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_he
     own_schema, present_schema = schemas_of(table, snapshot)
 
     def parsed(schema: Schema) -> ParsedFilter:
-        return parse_filter(asked.filter, schema, asked.case_sensitive, only_hex=only_hex)
+        return parse_filter(question.filter, schema, question.case_sensitive, only_hex=only_hex)
 
     present = parsed(present_schema)
     names = [name for name, _ in present.fields]
@@ -64,14 +66,14 @@ def bindings_of(table: Table, snapshot: Snapshot, asked: PlanRequest, *, only_he
     for schema in (own_schema, *table.schemas().values()):
         if _top_fields(schema, roots) == fields_now:
             continue
-        fields = fields_of(names, schema, asked.case_sensitive)
+        fields = fields_of(names, schema, question.case_sensitive)
         if fields not in meanings and (schema is own_schema or _are_complete(fields)):
             meanings[fields] = ScanBinding(with_schema(table, schema.schema_id), parsed(schema))
     if unreadable_field(present_schema, own_schema) is not None:
         # The table was replaced, and column ids have other types now. Only names that mean the same are certain.
         is_certain = len(meanings) == 1
         older = with_schema(table, own_schema.schema_id)
-        uncertain = ParsedFilter(AlwaysTrue(), forms_of(asked.filter))
+        uncertain = ParsedFilter(AlwaysTrue(), forms_of(question.filter))
         return [ScanBinding(older, parsed(own_schema) if is_certain else uncertain)]
     return [meanings[fields] for fields in meanings if _are_complete(fields)] or [*meanings.values()]
 

@@ -92,13 +92,13 @@ class ScanPlanner:
             return self._plan(table, identifier, request, caller)
 
     def _plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
-        asked = parse_plan_request(request)
-        snapshot = _snapshot(table, asked)
+        question = parse_plan_request(request)
+        snapshot = _snapshot(table, question)
         if snapshot is None:
             return PlanAnswer(encode_answer([], b"true", is_plan=True), PlanFacts())
         schemas = [table.schema(), *table.schemas().values()]
-        may_replace = not self._is_read_only and may_replace_files(asked.select, schemas)
-        scan = self._scan(table, identifier, snapshot, asked, caller, may_replace)
+        may_replace = not self._is_read_only and may_replace_files(question.select, schemas)
+        scan = self._scan(table, identifier, snapshot, question, caller, may_replace)
         scan.choose(wants_sentinel=not self._is_read_only)
         direct = scan.selections[0].tasks
         few = min(self._page_files, DIRECT_FILES)
@@ -129,11 +129,11 @@ class ScanPlanner:
 
     def _tasks(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
         page = unseal(parse_tasks_request(request), self._key, _seal_of(table, identifier))
-        asked = parse_plan_request(page.request)
+        question = parse_plan_request(page.request)
         snapshot = table.metadata.snapshot_by_id(page.snapshot_id)
         if snapshot is None:
             raise RefusedRequestError("the snapshot of the plan has expired", ErrorType.NO_SUCH_PLAN_TASK)
-        scan = self._scan(table, identifier, snapshot, asked, caller, page.may_replace)
+        scan = self._scan(table, identifier, snapshot, question, caller, page.may_replace)
 
         def plan_again() -> list[int]:
             scan.choose(wants_sentinel=False)
@@ -153,14 +153,14 @@ class ScanPlanner:
         table: Table,
         identifier: Identifier,
         snapshot: Snapshot,
-        asked: PlanRequest,
+        question: PlanRequest,
         caller: Caller,
         may_replace: bool,
     ) -> _Scan:
         scope = identifier, None if self._shares_manifests else table.metadata_location
         files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=caller.is_pyiceberg)
         opener = self._sidecars.opener(scope)
-        return _Scan(files, asked, caller, may_replace, self._unindexed, opener, self._encryption_keys)
+        return _Scan(files, question, caller, may_replace, self._unindexed, opener, self._encryption_keys)
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -176,7 +176,7 @@ class _Scan:
     def __init__(
         self,
         files: LiveSnapshot,
-        asked: PlanRequest,
+        question: PlanRequest,
         caller: Caller,
         may_replace: bool,
         unindexed: UnindexedPredicates,
@@ -185,23 +185,23 @@ class _Scan:
     ) -> None:
         self.files = files
         self.selections: list[FileSelection] = []
-        self._asked = asked
+        self._question = question
         self._caller = caller
         self._for_pyiceberg = caller.is_pyiceberg
         self._may_replace = may_replace
-        self._absent = MissingPartitionColumns(files.table, asked.select) if caller.is_pyiceberg else None
+        self._absent = MissingPartitionColumns(files.table, question.select) if caller.is_pyiceberg else None
         self._unindexed = unindexed
         self._opener = opener
         self._encryption_keys = encryption_keys
 
     def choose(self, *, wants_sentinel: bool) -> None:
         """Choose the files for each meaning of the request."""
-        table, snapshot, asked = self.files.table, self.files.snapshot, self._asked
+        table, snapshot, question = self.files.table, self.files.snapshot, self._question
         if wants_sentinel:  # Spark reads all columns of one schema before it deletes
-            reads_all = any(reads_all_columns(asked.select, schema) for schema in schemas_of(table, snapshot))
+            reads_all = any(reads_all_columns(question.select, schema) for schema in schemas_of(table, snapshot))
             wants_sentinel = reads_all and not self._for_pyiceberg
         if not self._for_pyiceberg:
-            refuse_unsure_partitions(table, self.files.spec_ids, asked, self._bindings)
+            refuse_unsure_partitions(table, self.files.spec_ids, question, self._bindings)
         self.selections = [
             select_files(
                 self.files,
@@ -217,7 +217,7 @@ class _Scan:
     @cached_property
     def _bindings(self) -> list[ScanBinding]:
         """The meanings of the request."""
-        return bindings_of(self.files.table, self.files.snapshot, self._asked, only_hex=self._caller.is_java)
+        return bindings_of(self.files.table, self.files.snapshot, self._question, only_hex=self._caller.is_java)
 
     def direct_tasks(self) -> list[EncodedTask]:
         """Return the tasks of a plan, without opening manifests of data files that the plan did not open."""
@@ -296,14 +296,16 @@ class _Scan:
         Whoever may replace files gets none by which a reader skips rows. Only Java must have one, and understands an
         opaque one.
         """
-        asked, hides = self._asked, self._may_replace and not self._for_pyiceberg
+        question, hides = self._question, self._may_replace and not self._for_pyiceberg
         if hides and not self._caller.is_java:
             return None
-        options = asked.case_sensitive, asked.select
+        options = question.case_sensitive, question.select
         schemas = [binding.table.schema() for binding in self._bindings]
         schemas += schemas_of(self.files.table, self.files.snapshot)
         only_hex = self._caller.is_java
-        residual = json.dumps(residual_of(asked.filter, schemas, *options, only_hex=only_hex, is_opaque=hides)).encode()
+        residual = json.dumps(
+            residual_of(question.filter, schemas, *options, only_hex=only_hex, is_opaque=hides)
+        ).encode()
         if len(residual) * count > MOST_RESIDUALS:
             residual = json.dumps(any_row(column_of_client(schemas, *options))).encode()
         return residual
@@ -321,12 +323,12 @@ class _Scan:
         )
 
 
-def _snapshot(table: Table, asked: PlanRequest) -> Snapshot | None:
-    if asked.snapshot_id is None:
+def _snapshot(table: Table, question: PlanRequest) -> Snapshot | None:
+    if question.snapshot_id is None:
         return table.metadata.current_snapshot()
-    snapshot = table.metadata.snapshot_by_id(asked.snapshot_id)
+    snapshot = table.metadata.snapshot_by_id(question.snapshot_id)
     if snapshot is None:
-        raise RefusedRequestError(f"the table has no snapshot {asked.snapshot_id}")
+        raise RefusedRequestError(f"the table has no snapshot {question.snapshot_id}")
     return snapshot
 
 

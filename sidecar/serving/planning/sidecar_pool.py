@@ -39,12 +39,12 @@ class SidecarPool:
         """Return what opens the sidecars of a plan. ``scope`` keeps what callers with different rights read apart."""
         return partial(self._open, scope)
 
-    def _open(self, scope: object, table: Table, entry: StatisticsFile, doubts: list[str]) -> SidecarFile | None:
+    def _open(self, scope: object, table: Table, entry: StatisticsFile, warnings: list[str]) -> SidecarFile | None:
         metadata = table.metadata
         place = entry.statistics_path, entry.file_size_in_bytes, entry.file_footer_size_in_bytes
         # Warnings name columns as the schema does.
         key = scope, str(metadata.table_uuid), metadata.current_schema_id, *place
-        sidecar = self._reopened(key, table, entry) or open_registered(table, entry, doubts)
+        sidecar = self._reopened(key, table, entry) or open_registered(table, entry, warnings)
         if sidecar is not None:
             sidecar.on_close = partial(self._bring_back, key)
         return sidecar

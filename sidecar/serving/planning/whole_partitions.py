@@ -29,7 +29,7 @@ _RANGES = {"lt", "lt-eq", "gt", "gt-eq", "starts-with", "not-starts-with", "is-n
 
 
 def refuse_unsure_partitions(
-    table: Table, spec_ids: Collection[int], asked: PlanRequest, bindings: Sequence[ScanBinding]
+    table: Table, spec_ids: Collection[int], question: PlanRequest, bindings: Sequence[ScanBinding]
 ) -> None:
     """Raise :class:`RefusedRequestError` if a plan may have files of partitions that a filter does not select.
 
@@ -38,14 +38,14 @@ def refuse_unsure_partitions(
     unsure = {form: "is not understood exactly" for binding in bindings for form in binding.filter.inexact}
     if len(bindings) > 1:
         meant = [name for name, _ in frozenset.union(*(binding.filter.fields for binding in bindings))]
-        for form in forms_of(asked.filter):
+        for form in forms_of(question.filter):
             if form.name is not None and meant.count(form.name) > 1:
                 unsure[form] = "means several columns, of several schemas of the table"
     specs = [table.specs()[spec_id] for spec_id in spec_ids]
     names = {form.name for form in unsure if form.name is not None}
     ids_of: dict[str, set[int | None]] = {name: set() for name in names}
     for schema in table.schemas().values():
-        for name, field_id in fields_of(names, schema, asked.case_sensitive):
+        for name, field_id in fields_of(names, schema, question.case_sensitive):
             ids_of[name] |= {field_id} - {None}
     for form in sorted(unsure, key=repr):
         ids = ids_of.get(form.name or "") or {None}

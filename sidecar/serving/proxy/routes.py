@@ -104,15 +104,15 @@ class Proxy:
         raw_path = request.scope["raw_path"].decode("latin-1")
         if request.method == "GET" and raw_path == "/v1/config":
             return partial(self._config, request)
-        asked = table_path(raw_path)
-        if asked is None:
+        path = table_path(raw_path)
+        if path is None:
             return partial(self._created, request) if request.method == "POST" and makes_tables(raw_path) else None
-        if request.method == "GET" and not asked.rest:
-            return partial(self._load, request, asked)
-        if request.method == "POST" and asked.rest in ("plan", "tasks"):
-            return partial(self._plan, request, asked)
-        if request.method in ("GET", "DELETE") and asked.rest.startswith("plan/"):
-            return partial(self._plan_by_id, request, asked)
+        if request.method == "GET" and not path.rest:
+            return partial(self._load, request, path)
+        if request.method == "POST" and path.rest in ("plan", "tasks"):
+            return partial(self._plan, request, path)
+        if request.method in ("GET", "DELETE") and path.rest.startswith("plan/"):
+            return partial(self._plan_by_id, request, path)
         return None
 
     async def _config(self, request: Request) -> Response:
@@ -125,7 +125,7 @@ class Proxy:
             body = json.dumps(document).encode()
         return _as_response(response, body)
 
-    async def _load(self, request: Request, asked: TablePath) -> Response:
+    async def _load(self, request: Request, path: TablePath) -> Response:
         given = request.headers.get("if-none-match", "").encode("latin-1")
         known = self._tags.upstreams(given)
         headers = [pair for pair in readable_by_us(to_upstream(request.headers.raw)) if pair[0] != b"if-none-match"]
@@ -133,8 +133,8 @@ class Proxy:
             headers.append((b"if-none-match", b", ".join(known)))
         response = await self._send(request, headers)
         body = await self._upstream.read(response)
-        if response.status_code == 200 and not await self._plans_all_upstream(request, asked.prefix):
-            body = await run_in_threadpool(self._with_mode, body, asked)
+        if response.status_code == 200 and not await self._plans_all_upstream(request, path.prefix):
+            body = await run_in_threadpool(self._with_mode, body, path)
         tag = response.headers.get("etag", "").encode("latin-1") or (known[0] if len(known) == 1 else b"")
         return _as_response(response, body, self._tags.ours(tag) if tag and response.status_code in (200, 304) else b"")
 
@@ -150,15 +150,15 @@ class Proxy:
             body = await run_in_threadpool(self._with_mode, body, None)
         return _as_response(response, body)
 
-    def _with_mode(self, body: bytes, asked: TablePath | None) -> bytes:
-        """Return a load-table answer that says if clients plan scans of the table; ``asked`` is ``None`` for a new one.
+    def _with_mode(self, body: bytes, path: TablePath | None) -> bytes:
+        """Return a load-table answer that says if clients plan scans of the table; ``path`` is ``None`` for a new one.
 
         Otherwise the config's default holds, which a client may overrule. The upstream's word is kept. If anything goes
         wrong, the answer stays as it is.
         """
         try:
             loaded = self._tables.read(body)
-            if loaded.upstreams_mode is not None or (asked is not None and self._is_served(loaded, asked, len(body))):
+            if loaded.upstreams_mode is not None or (path is not None and self._is_served(loaded, path, len(body))):
                 return body
         except SidecarError as error:
             log.warning("a load-table answer is passed on as it is: %s", error)
@@ -166,68 +166,68 @@ class Proxy:
         loaded.leave_to_clients()
         return json.dumps(loaded.document).encode()
 
-    def _is_served(self, loaded: LoadAnswer, asked: TablePath, length: int) -> bool:
+    def _is_served(self, loaded: LoadAnswer, path: TablePath, length: int) -> bool:
         """Whether the server should plan scans of a table. Where it may not read, clients must."""
-        if not loaded.is_readable() or not is_chosen(asked.identifier, self._settings.tables or None):
+        if not loaded.is_readable() or not is_chosen(path.identifier, self._settings.tables or None):
             return False
-        return self._planner.mode(self._tables.table(loaded, asked, length), asked.place) == "server"
+        return self._planner.mode(self._tables.table(loaded, path, length), path.place) == "server"
 
-    async def _plan(self, request: Request, asked: TablePath) -> Response:
-        found = await self._own_load(request, asked)  # no body is read for who may not load the table
+    async def _plan(self, request: Request, path: TablePath) -> Response:
+        found = await self._own_load(request, path)  # no body is read for who may not load the table
         if isinstance(found, Response):
             return found
         body = await request.body()
-        if await self._upstream_plans(request, asked, found.loaded):
+        if await self._upstream_plans(request, path, found.loaded):
             response = await self._send(request, to_upstream(request.headers.raw), body)
             return _as_response(response, await self._upstream.read(response))
         async with self._turns.of(body):
-            answer = await run_while_wanted(request, self._planned, request, asked, found, body)
+            answer = await run_while_wanted(request, self._planned, request, path, found, body)
         return Response(b"".join(answer.body), media_type="application/json")
 
-    def _planned(self, request: Request, asked: TablePath, found: OwnLoad, body: bytes) -> PlanAnswer:
+    def _planned(self, request: Request, path: TablePath, found: OwnLoad, body: bytes) -> PlanAnswer:
         caller = Caller(request.headers.get("user-agent", ""), request.headers.get("x-client-version", ""))
-        table = self._tables.table(found.loaded, asked, found.length)
-        answer = self._planner.plan if asked.rest == "plan" else self._planner.tasks
-        return answer(table, asked.place, body, caller)
+        table = self._tables.table(found.loaded, path, found.length)
+        answer = self._planner.plan if path.rest == "plan" else self._planner.tasks
+        return answer(table, path.place, body, caller)
 
-    async def _plan_by_id(self, request: Request, asked: TablePath) -> Response | None:
+    async def _plan_by_id(self, request: Request, path: TablePath) -> Response | None:
         """Answer for a plan that a client fetches again or cancels. Ours are complete at once, so none is kept.
 
         Java ends each scan so. An id of ours costs no load of the table.
         """
-        if request.method == "DELETE" and asked.rest == f"plan/{PLAN_ID}":
+        if request.method == "DELETE" and path.rest == f"plan/{PLAN_ID}":
             return Response(status_code=204)
-        found = await self._own_load(request, asked)
+        found = await self._own_load(request, path)
         if isinstance(found, Response):
             return found
-        if await self._upstream_plans(request, asked, found.loaded):
+        if await self._upstream_plans(request, path, found.loaded):
             return None
         if request.method == "DELETE":
             return Response(status_code=204)
         raise RefusedRequestError("the plan is not kept: plans are answered at once", ErrorType.NO_SUCH_PLAN)
 
-    async def load_for(self, request: Request, asked: TablePath) -> Table:
+    async def load_for(self, request: Request, path: TablePath) -> Table:
         """Return a table as the sender of a request may load it, for the server's own pages."""
-        found = await self._own_load(request, asked)
+        found = await self._own_load(request, path)
         if isinstance(found, Response):
             raise RefusedRequestError("the upstream does not let you load the table", _refusal(found.status_code))
-        return await run_in_threadpool(self._tables.table, found.loaded, asked, found.length)
+        return await run_in_threadpool(self._tables.table, found.loaded, path, found.length)
 
-    async def _own_load(self, request: Request, asked: TablePath) -> OwnLoad | Response:
+    async def _own_load(self, request: Request, path: TablePath) -> OwnLoad | Response:
         """Load the table of a request upstream with the sender's headers; an error there is the answer."""
         response = await self._upstream.send(
-            "GET", asked.table_path.encode("latin-1"), for_own_load(request.headers.raw)
+            "GET", path.table_path.encode("latin-1"), for_own_load(request.headers.raw)
         )
         body = await self._upstream.read(response)
         if response.status_code != 200:
             return _as_response(response, body)
         return OwnLoad(await run_in_threadpool(self._tables.read, body), len(body))
 
-    async def _upstream_plans(self, request: Request, asked: TablePath, loaded: LoadAnswer) -> bool:
+    async def _upstream_plans(self, request: Request, path: TablePath, loaded: LoadAnswer) -> bool:
         """Whether the upstream plans a table: it says so for the table, or for all tables with its prefix."""
         if loaded.upstreams_mode is not None:
             return loaded.upstreams_mode == "server"
-        return await self._plans_all_upstream(request, asked.prefix)
+        return await self._plans_all_upstream(request, path.prefix)
 
     async def _plans_all_upstream(self, request: Request, prefix: str) -> bool:
         """Whether the upstream plans all tables with a prefix.

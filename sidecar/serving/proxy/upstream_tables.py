@@ -79,7 +79,7 @@ class UpstreamTables:
             raise DamagedFileError("the upstream's answer is not that of a table")
         return LoadAnswer(document, self._own_storage)
 
-    def table(self, loaded: LoadAnswer, asked: TablePath, length: int) -> PartlyLoaded:
+    def table(self, loaded: LoadAnswer, path: TablePath, length: int) -> PartlyLoaded:
         """Return the table that a caller has loaded. Its files are read with the caller's rights.
 
         ``length``: the bytes of the answer.
@@ -95,9 +95,9 @@ class UpstreamTables:
             )
         # Answers about one file differ (``?snapshots=refs``), so its path alone does not identify what is kept.
         text = json.dumps(loaded.metadata).encode()
-        key = asked.table_path, loaded.location, hashlib.sha256(text).digest()
+        key = path.table_path, loaded.location, hashlib.sha256(text).digest()
         metadata, left, _ = self._metadata.get(key, lambda: (*_parsed(loaded), length))
-        table = PartlyLoaded(asked.identifier, metadata, loaded.location, loaded.storage, NoopCatalog("upstream"))
+        table = PartlyLoaded(path.identifier, metadata, loaded.location, loaded.storage, NoopCatalog("upstream"))
         table.left_out = left
         return table
 

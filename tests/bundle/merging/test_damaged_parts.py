@@ -98,7 +98,7 @@ def test_a_group_that_is_not_understood_keeps_its_segment_from_being_merged(monk
     data, _ = write_parts(lake, [Part(range(3), {1: {(0, 0): OwnFilter(b"\1" * 32)}})])
     stored = opened(data)
     bundle = stored.segments[0].bundles[1]
-    object.__setattr__(bundle.toc, "doubts", ("group 1 is of a later kind",))
+    object.__setattr__(bundle.toc, "damage", ("group 1 is of a later kind",))
     with pytest.raises(UnsupportedFeatureError, match="later kind"):
         check_segment(SourceSegment(stored, stored.segments[0]))
 
