@@ -36,7 +36,7 @@ def status(
 
     It shows coverage, time behind, what a lookup reads, the last runs, the sidecar of each branch and tag, and what
     should be repaired or deleted. No data file is read. Many tables (several, a glob) give a line for each table. The
-    exit code is 1 if a table misses a threshold.
+    exit code is 1 if a table misses a threshold or lacks a data file.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def status(
     from sidecar import status as status_of
 
     work = partial(status_of, at=at, max_behind=longest, min_coverage=least, quick=quick)
-    show_tables(tables, work, View(draw, cells, lambda found: bool(found.missed)))
+    show_tables(tables, work, View(draw, cells, lambda found: bool(found.missed or found.lost)))
 
 
 def cells(found: TableStatus) -> Cells:

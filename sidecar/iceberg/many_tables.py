@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 
-from sidecar.errors import SidecarError, UsageError, advisory
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError, advisory
 from sidecar.iceberg.catalog import foreign_error, load_table, open_catalog, open_table
 from sidecar.iceberg.partial_loading import names_of_other_formats
 from sidecar.iceberg.refs import check_table
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+_OTHER_FORMAT = "Use its own engine, or name the Iceberg tables one by one."
 
 
 def find_tables(
@@ -81,14 +81,15 @@ def each_table(
     tables: str | Table | Iterable[str | Table],
     work: Callable[[Table], R],
     catalog: str | Catalog | None = None,
-    left_out: list[str] | None = None,
+    left_out: dict[str, SidecarError] | None = None,
     **properties: str,
 ) -> Iterator[TableOutcome[R]]:
     """Yield what ``work`` returns for each of ``tables``: open ones, and those of names, as :func:`find_tables` finds
     them.
 
     An error in one table is its outcome and does not stop the others. The catalog is opened once. Errors of the catalog
-    and of globs raise. Tables of other formats that a glob matches are added to ``left_out``, and are in no outcome.
+    and of globs raise. Tables of other formats that a glob matches are in no outcome, but in ``left_out`` with the
+    reason; so is ``namespace.*`` if the catalog does not say which there are.
     """
     names = _OneCatalog(catalog, properties, left_out)
     is_one = isinstance(tables, str) or hasattr(tables, "metadata")
@@ -122,11 +123,11 @@ class _OneCatalog:
     """A catalog that is opened when the first name needs it."""
 
     def __init__(
-        self, name: str | Catalog | None, properties: dict[str, str], left_out: list[str] | None = None
+        self, name: str | Catalog | None, properties: dict[str, str], left_out: dict[str, SidecarError] | None = None
     ) -> None:
         self._name = name
         self._properties = properties
-        self._left_out = [] if left_out is None else left_out
+        self._left_out = {} if left_out is None else left_out
         self._catalog: Catalog | None = None
 
     def open(self, found: FoundTable) -> Table:
@@ -189,7 +190,7 @@ def _named(text: str) -> FoundTable:
 
 
 def _tables(
-    catalog: Catalog, namespace: TableName, pattern: tuple[NamePart, ...], left_out: list[str]
+    catalog: Catalog, namespace: TableName, pattern: tuple[NamePart, ...], left_out: dict[str, SidecarError]
 ) -> Iterator[TableName]:
     """Yield the tables below ``namespace`` that match the parts of a pattern. Names of other formats go to
     ``left_out``."""
@@ -210,17 +211,24 @@ def _tables(
 
 
 def _in_namespace(
-    catalog: Catalog, namespace: TableName, pattern: NamePart, left_out: list[str]
+    catalog: Catalog, namespace: TableName, pattern: NamePart, left_out: dict[str, SidecarError]
 ) -> Iterator[TableName]:
+    if not namespace:
+        return
     try:
-        found = catalog.list_tables(namespace) if namespace else []
+        found = catalog.list_tables(namespace)
     except NoSuchNamespaceError:
         return
     for identifier in found:
         if pattern.matches(identifier[-1]):
             yield tuple(identifier)
-    with suppress(Exception):  # it is about what is left out: no glob fails for it
+    try:
         others = names_of_other_formats(catalog, namespace, {identifier[-1] for identifier in found})
-        for name in filter(pattern.matches, others):
-            left_out.append(shown_name((*namespace, name)))
-            log.warning(f"{left_out[-1]} is no Iceberg table, and is left out")
+    except Exception as error:  # it is about what is left out: no glob fails for it
+        name = f"{shown_name(namespace)}.*"
+        left_out[name] = StorageError(f"the catalog did not list tables of other formats: {advisory(error)}")
+        log.warning(f"{name}: {left_out[name].what}")
+        return
+    for name in (shown_name((*namespace, one)) for one in others if pattern.matches(one)):
+        left_out[name] = UnsupportedFeatureError("the table is no Iceberg table", hint=_OTHER_FORMAT)
+        log.warning(f"{name} is no Iceberg table, and is left out")

@@ -154,7 +154,8 @@ def _artifact(path: Path, key: str, kind: type[Any]) -> Any:
 def _columns(declared: Any, model: str) -> tuple[str, ...]:
     columns = declared.get("columns", []) if isinstance(declared, dict) else [] if declared is True else None
     columns = [columns] if isinstance(columns, str) else columns
-    if not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
+    unknown = isinstance(declared, dict) and set(declared) - {"columns"}
+    if unknown or not isinstance(columns, list) or not all(isinstance(one, str) and one for one in columns):
         raise UsageError(
             f"the model '{model}' declares no columns that make sense",
             expected='meta={"sidecar": true} or {"sidecar": {"columns": ["id"]}}',

@@ -82,7 +82,10 @@ def find_files(paths: Paths, io: FileIO | None = None, *, endings: Sequence[str]
 
 
 def every_file_below(folder: str, io: FileIO | None) -> list[str]:
-    """Return all files below a folder, whatever their names are, hidden ones too. Raises :class:`StorageError`."""
+    """Return all files below a folder, whatever their names are, hidden ones too, and behind links.
+
+    Raises :class:`StorageError`.
+    """
     local, failed = local_path(folder), dict[str, SidecarError]()
     if local is None:
         remote = _RemoteFolders(failed, folder, io)
@@ -93,9 +96,12 @@ def every_file_below(folder: str, io: FileIO | None) -> list[str]:
             if not isinstance(error, FileNotFoundError):
                 failed[folder] = _no_listing(folder, str(error.strerror))
 
-        walked = os.walk(local, onerror=note)
         start = folder[: len(folder) - len(local)] if folder.endswith(local) else ""
-        found = [start + os.path.join(parent, name) for parent, _, names in walked for name in names]
+        found, walked = [], set[str]()
+        for parent, folders, names in os.walk(local, onerror=note, followlinks=True):
+            found += [start + os.path.join(parent, name) for name in names]
+            walked.add(os.path.realpath(parent))
+            folders[:] = [one for one in folders if os.path.realpath(os.path.join(parent, one)) not in walked]
     for error in failed.values():
         raise error
     return sorted(found)

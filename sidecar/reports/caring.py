@@ -94,9 +94,14 @@ class CaredTable(Result):
         return [] if self.check is None else self.check.missed
 
     @property
+    def has_lost_files(self) -> bool:
+        """Whether a data file of the snapshot is not stored."""
+        return bool(self.check is not None and self.check.lost)
+
+    @property
     def exit_code(self) -> int:
-        """The exit code for this table: 1 after a failure or a missed limit, 4 if it was left alone, else 0."""
-        return 1 if self.has_failed or self.missed else 4 if self.left_alone else 0
+        """The exit code for this table: 1 after a failure, a missed limit or a lost file, 4 if it was left alone."""
+        return 1 if self.has_failed or self.missed or self.has_lost_files else 4 if self.left_alone else 0
 
     def step_counts(self) -> dict[str, int | float | None]:
         """Return what each step did in numbers, and the share of rows that is covered; ``None`` if it did not run."""
@@ -137,16 +142,17 @@ class CareReport(Result):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of ``sidecar care``: 1 after a failure or a missed limit, 4 for a table left alone, else 0."""
+        """The exit code of ``sidecar care``: that of the worst table (1, 4, 0), and 1 if there is no page."""
         codes = {one.exit_code for one in self.tables}
         return 1 if self.page_error is not None or 1 in codes else max(codes, default=0)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of tables, and of those that failed, miss a limit or were left alone."""
+        """Return the number of tables, and of those that failed, miss a limit, lack data files or were left alone."""
         return {
             "tables": len(self.tables),
             "failed": sum(one.has_failed for one in self.tables),
             "under_a_limit": sum(bool(one.missed) for one in self.tables),
+            "with_lost_files": sum(one.has_lost_files for one in self.tables),
             "left_alone": sum(one.left_alone is not None for one in self.tables),
         }
 

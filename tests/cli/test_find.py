@@ -139,6 +139,18 @@ def test_files_that_no_snapshot_names_are_read(people: Any, place: str) -> None:
     for ending in ("_0", ".parquet.inprogress"):
         left = left.rename(left.with_name(f"left{ending}"))
         assert ask(people, name, "mail=carl@x", "--orphans").exit_code == 1
+    far = local(made.location()).with_name(f"far{len(place)}")  # behind a link to a folder, which has one to itself
+    far.mkdir()
+    (far / "again").symlink_to(far)
+    (left.parent / "linked").symlink_to(far)
+    far_file = left.rename(far / "left.parquet")
+    data = json.loads(ask(people, name, "mail=carl@x", "--orphans", "--json").stdout)
+    assert (data["answer"], data["orphans"]) == ("found", 1)
+    (left.parent / "linked").unlink()
+    (left.parent / "other").symlink_to(named.parent)  # another path of a file that a snapshot names
+    assert json.loads(ask(people, name, "mail=ben@x", "--orphans", "--json").stdout)["orphans"] == 0
+    (left.parent / "other").unlink()
+    far_file.rename(left)
     for column, field_id in (("mail", b"7"), ("town", b"1")):  # of a table that was here before
         field = pa.field(column, pa.string(), metadata={b"PARQUET:field_id": field_id})
         pq.write_table(pa.table({column: ["eve@x"]}, schema=pa.schema([field])), left)

@@ -228,3 +228,12 @@ def test_tables_of_other_formats_are_named(
     reasons = {name: str(error) for name, error in found.failed.items()}
     assert all("is no Iceberg table" in reasons[f"db.{name}"] for name in ("delta", "old_hive"))
     assert found.answer == "not proven"
+
+    def refuse(*_: str, **__: str) -> None:
+        raise ValueError("access denied")
+
+    monkeypatch.setattr("sidecar.errors.reraise_foreign", False)
+    monkeypatch.setattr(Metastore, "get_all_tables", refuse)
+    found = find_in_tables(["db.*"], {"k": 1}, FindOptions(), "lake")
+    assert (found.answer, list(found.failed)) == ("not proven", ["db.iceberg", "db.*"])
+    assert "did not list tables of other formats: ValueError: access denied" in str(found.failed["db.*"])

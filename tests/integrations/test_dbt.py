@@ -67,7 +67,9 @@ def change(path: Path, how: Any) -> None:
     path.write_text(json.dumps(found))
 
 
-@pytest.mark.parametrize("declared", [3, "id", {"columns": [3]}, {"columns": {"id": 1}}, [], {"columns": [""]}])
+@pytest.mark.parametrize(
+    "declared", [3, "id", {"columns": [3]}, {"columns": {"id": 1}}, [], {"columns": [""]}, {"column": ["id"]}]
+)
 def test_declarations_that_make_no_sense(tmp_path: Path, declared: object) -> None:
     target = Path(shutil.copytree(ARTIFACTS, tmp_path / "target"))
     change(target / "manifest.json", lambda found: meta(found).update(sidecar=declared))

@@ -57,7 +57,7 @@ def test_a_night(lake: Any, tmp_path: Path) -> None:
         new, odd, whole = data["tables"]
         assert (done.exit_code, data["exit"], data["page"]["path"]) == (1, 1, str(page))
         assert [one["table"] for one in data["tables"]] == ["db.new", "db.odd", "db.t"]
-        assert data["summary"] == {"tables": 3, "failed": 1, "under_a_limit": 1, "left_alone": 0}
+        assert data["summary"] == {"tables": 3, "failed": 1, "under_a_limit": 1, "with_lost_files": 0, "left_alone": 0}
         assert (new["refresh"]["action"], new["errors"], new["check"]["share_covered"]) == ("empty", {}, None)
         assert (whole["refresh"]["files_total"], whole["check"]["share_covered"]) in ((3, 1.0), (None, 1.0))
         assert (odd["errors"]["refresh"]["kind"], odd["refresh"], odd["expire"], odd["gc"]) == (

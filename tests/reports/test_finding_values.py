@@ -310,6 +310,11 @@ def test_texts_of_conditions(tmp_path: Any) -> None:
         file.write_text(f"mail\n{line}\nben\n")
         with pytest.raises(UsageError, match="is no CSV"):
             conditions_from([], str(file))
+    file.write_bytes(b"mail, id\n ann , 1\n")
+    assert conditions_from([], str(file)) == {"mail": [" ann "], "id": [" 1"]}, "blanks belong to a value"
+    file.write_bytes(b'mail,id\nann, "1"\n')
+    with pytest.raises(UsageError, match=r"line 2 has a blank before a quote"):
+        conditions_from([], str(file))
 
 
 def test_digits_of_other_scripts_are_no_number_that_is_impossible(catalog: Any) -> None:

@@ -429,6 +429,7 @@ def test_a_lost_data_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (night,) = sidecar.care(table, only=["refresh", "check"]).tables
     assert night.check is not None
     assert lost in night.check.to_do[0].why
+    assert night.exit_code == 1, "a table without all of its rows is not fine"
     assert cells(night)["result"] == night.check.to_do[0].why  # not: nothing to do
     (night,) = sidecar.care(table, only=["check"]).tables
     assert cells(night)["result"] == found.to_do[0].why

@@ -287,7 +287,7 @@ def test_catalogs_that_are_none(spark: Any) -> None:
         sidecar.open_table("lake.db.t", spark="lake")
 
 
-def test_commands_take_tables_of_spark(spark: Any) -> None:
+def test_commands_take_tables_of_spark(spark: Any, tmp_path: Path) -> None:
     """The session of the tests is active, so that the commands take it."""
 
     def run(*words: str) -> Any:
@@ -302,6 +302,17 @@ def test_commands_take_tables_of_spark(spark: Any) -> None:
     planned = run("plan", "db.typed", "id = 104", "--json")
     assert json.loads(planned.stdout)["files"]["kept"] == 1, planned.stdout
     assert "104" in run("scan", "db.typed", "id = 104").stdout
+    for words, code, said in (
+        (["find", "db.typ*", "id=104"], 1, "found"),
+        (["find", "db.typed", "id=4444"], 0, "absent"),
+        (["advise", "db.typed"], 0, "id"),
+        (["verify", "db.typ*", "--data"], 0, "db.typed"),
+        (["refresh", "db.typed"], 0, "nothing to do"),
+        (["report", "db.typ*", "-o", str(tmp_path / "page.html")], 0, "page.html"),
+        (["embed", "db.typed", "--bloom", "id", "--dry-run"], 0, "dry run"),
+    ):
+        done = run(*words)
+        assert (done.exit_code, said in done.stdout + done.stderr) == (code, True), (words, done.output)
     assert sidecar.find_tables("lake.db.typ*", spark=spark) == ["lake.db.typed"]
     for words, message in (
         (["status", "lake.db.typed"], "has no namespace 'lake.db'. Leave the name of the catalog out: db."),

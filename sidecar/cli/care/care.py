@@ -49,7 +49,8 @@ def care(
     It repairs registrations, indexes what is new (refresh), removes registrations that no plan needs (expire), deletes
     sidecar files that no metadata names (gc), checks the limits, and writes a page. A failed refresh skips expire and
     gc of its table; a failed table does not stop the others. A table with gc.enabled=false keeps registrations and
-    files. The exit code is 1 after a failure or a missed limit, else 4 if a sidecar can be registered nowhere.
+    files. The exit code is 1 after a failure, a missed limit or a lost data file, else 4 if a sidecar can be registered
+    nowhere.
 
     \b
     Examples:
@@ -109,7 +110,7 @@ def _result(done: CaredTable) -> str:
     found = [f"{step}: {error_text(error, hint=True)}" for step, error in done.errors.items()]
     found += [missed.text for missed in done.missed]
     found += [done.left_alone] if done.left_alone else []
-    if done.check is not None and done.check.lost:
+    if done.has_lost_files and done.check is not None:
         found.append(done.check.to_do[0].why)
     if done.refresh is not None and (not found or done.refresh.files_failed):
         found.append(outcome(done.refresh))

@@ -13,7 +13,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import At, KeyPlace, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, opened_table
 from sidecar.cli.output import error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -92,7 +92,7 @@ def find(
         return
     from sidecar.reports.finding.many import find_in_tables
 
-    many = find_in_tables([table], wanted, replace(options, may_lack=True), out.choices.catalog_or_variable)
+    many = find_in_tables([table], wanted, replace(options, may_lack=True), chosen_catalog())
     out.warn(f"{one.table}: {text}" for one in many.tables for text in one.warnings)
     out.result(many, draw_many, each="tables", rows=_rows(many.tables, "table"), failed=many.exit_code(strict=strict))
 

@@ -11,7 +11,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import chosen_catalog, opened_table
+from sidecar.cli.options import chosen_catalog, opened_table, storage_options
 from sidecar.cli.output import PlainResult, announce_dry_run, error_text, escaped, output, table
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.errors import UsageError
@@ -93,9 +93,10 @@ def run_tables(
         with out.about(name_of(opened)):
             return work(opened)
 
+    storage = storage_options(out.choices.storage)
     outcomes: list[TableOutcome[R]] = []
     exits: list[int] = []
-    for outcome in each_table(names, work_by_name, chosen_catalog()):
+    for outcome in each_table(names, work_by_name, chosen_catalog(), **storage):
         outcomes.append(outcome)
         is_usage = isinstance(outcome.error, UsageError)
         exits.append(2 if is_usage else int(outcome.result is None or failed(outcome.result)))

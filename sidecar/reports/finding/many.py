@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
+from pyiceberg.catalog import Catalog
+
+from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.many_tables import each_table
 from sidecar.reports.finding.find import FindOptions, find_with
 from sidecar.reports.finding.results import FindReport, FoundInTables
 
 
 def find_in_tables(
-    names: Iterable[str], values: Mapping[str, object], options: FindOptions, catalog: str | None
+    names: Iterable[str], values: Mapping[str, object], options: FindOptions, catalog: str | Catalog | None
 ) -> FoundInTables:
     """Do :func:`sidecar.find` for each table of names and globs. An error in one does not stop the others.
 
@@ -21,14 +23,13 @@ def find_in_tables(
     """
     found: list[FindReport] = []
     failed: dict[str, SidecarError] = {}
-    others: list[str] = []
+    others: dict[str, SidecarError] = {}
     for outcome in each_table(names, partial(find_with, values=values, options=options), catalog, others):
         if outcome.result is not None:
             found.append(outcome.result)
         elif outcome.error is not None:
             failed[outcome.table] = outcome.error
-    hint = "Ask it with its own engine, or name the Iceberg tables one by one."
-    failed |= {name: UnsupportedFeatureError("the table is no Iceberg table", hint=hint) for name in others}
+    failed |= others
     asked = [one for report in found for one in report.conditions]
     had = {one.column for one in asked if one.field_ids}
     for name in values:

@@ -6,6 +6,7 @@ values are still there. Hidden files and folders are listed too: writers put unf
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -98,9 +99,9 @@ def _named_files(table: Table, missed: list[NotAsked]) -> Iterator[str]:
 
 
 def _key(path: str) -> str:
-    """Return the same text for all ways to write a location."""
+    """Return the same text for all ways to write a location, and for all links to a file."""
     local = local_path(path)
-    return path.partition("://")[2] if local is None else local
+    return path.partition("://")[2] if local is None else os.path.realpath(local)
 
 
 def _data_file(path: str, access: Access) -> DataFile | None:

@@ -197,14 +197,20 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
 def _columns_of(text: str, file: str) -> dict[str, list[str]]:
     """Return the values by column of a CSV file, whose first line names the columns.
 
-    A quote that is not closed would make one value of all lines after it, which no row has.
+    Blanks belong to a value (RFC 4180). A quote that is not closed would make one value of all lines after it, and one
+    after a blank would be part of the value: no row has such values, so both are errors.
     """
-    lines = csv.reader(StringIO(text, newline=""), skipinitialspace=True, strict=True)
+    lines = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         header, *rows = list(lines) or [[]]
     except csv.Error as error:
         raise UsageError(f"line {lines.line_num} is no CSV", file=file, found=first_line(error)) from error
     names = [name.strip() for name in header]
+    for number, row in enumerate([header, *rows], 1):
+        for value in row:
+            if value[:1].isspace() and value.lstrip().startswith('"'):
+                hint = "Take the blank away. A value that begins so is asked for as COLUMN=VALUE."
+                raise UsageError(f"line {number} has a blank before a quote", file=file, found=value, hint=hint)
     if not all(names) or len(set(names)) != len(names):
         raise UsageError("the first line of a file of values names each column once", file=file, found=",".join(header))
     for number, row in enumerate(rows, 2):
