@@ -49,8 +49,7 @@ def care(
     It repairs registrations, indexes what is new (refresh), removes registrations that no plan needs (expire), deletes
     sidecar files that no metadata names (gc), checks the limits, and writes a page. A failed refresh skips expire and
     gc of its table; a failed table does not stop the others. A table with gc.enabled=false keeps registrations and
-    files. The exit code is 1 after a failure, a missed limit or a lost data file, else 4 if a sidecar can be registered
-    nowhere.
+    files. The exit code is 1 after a failure, a missed limit or a lost file, else 4 if no sidecar can be registered.
 
     \b
     Examples:
