@@ -48,8 +48,8 @@ def strip(
     report = sidecar.strip(
         source, into, io=storage_for(paths, into), encryption_keys=encryption_keys(keys), engine=engine
     )
-    dead = sum(file.written.dead_bytes for file in report.files)
-    if dead:
-        out.warn([f"{dead:,} bytes of filters stay as dead space between the row groups"])
+    for file in report.files:
+        if dead := file.written.dead_bytes:
+            out.warn([f"{file.source}: {dead:,} bytes of filters stay as dead space between the row groups"])
     out.warn(not_on_spark(engine, report))
     files.show(out, report, draw_stripped)

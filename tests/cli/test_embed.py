@@ -133,7 +133,7 @@ def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
     assert result.exit_code == 0
     dead = json.loads(result.stdout)["files"][0]["dead_bytes"]
     assert dead > 0
-    assert f"{dead:,} bytes of filters stay as dead space" in result.stderr
+    assert f"{target}: {dead:,} bytes of filters stay as dead space" in result.stderr
 
 
 def test_encrypted_files(tmp_path: Path) -> None:
