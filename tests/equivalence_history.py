@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
@@ -47,6 +48,8 @@ class History:
     imported: dict[str, DataFile] = field(default_factory=dict)
     """Files that may come back under their name."""
     changed_in_spark: bool = False
+    truths: dict[Any, Any] = field(default_factory=dict)
+    """What is known of the rows of its snapshots, for :mod:`tests.equivalence_truth`."""
 
     @property
     def columns(self) -> list[str]:

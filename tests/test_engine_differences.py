@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from sidecar.storage.locations import local_path
 from tests.duckdb_predicates import duckdb_condition
 from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
 from tests.engine_tables import REFUSED, TABLES, TableDifference
+from tests.equivalence_history import History
+from tests.equivalence_truth import Truths, right_ids
+from tests.life.conditions import NO, UNSAID, YES
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,18 @@ def test_pyiceberg_and_duckdb(table: Any, duckdb_iceberg: Any, expected: Differe
     rows = duckdb_iceberg.execute(f"select id from iceberg_scan(?) where {condition}", [path]).fetchall()
     assert {key for (key,) in rows} == expected.duckdb
     assert sidecar.plan(table, predicate).files_kept == 1
+    truth = Truths(History(table, random.Random(0), "parquet")).of(predicate)
+    assert {key for key, one in truth.items() if one.must} <= expected.scanned & expected.spark & expected.duckdb
+    assert {key for key, one in truth.items() if one.may} >= expected.scanned | expected.spark | expected.duckdb
+
+
+def test_what_a_door_must_give() -> None:
+    """What is true counts, whatever an engine says; the answer without a sidecar counts where engines differ."""
+    truth = {1: YES, 2: YES, 3: NO, 4: UNSAID, 5: UNSAID, 6: UNSAID, 7: UNSAID}
+    assert right_ids(truth, {1, 3, 4}, {3, 4}, set) == {1, 2, 4}
+    assert right_ids(truth, {1, 6}, {1, 5, 7}, {5, 6}.copy) == {1, 2, 5, 6}
+    assert right_ids(truth, {1}, set(), set, reads=True) == {1}
+    assert right_ids(truth, set(), {2}, set, reads=True) == {2}
 
 
 @pytest.mark.jvm

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table
-from pyiceberg.types import DoubleType, FloatType
 
 import sidecar
 from sidecar.errors import UnsupportedFeatureError
@@ -37,10 +35,10 @@ from sidecar.reading import table_files
 from sidecar.reading.scanning import read
 from tests.duckdb_predicates import duckdb_condition, spark_condition
 from tests.equivalence_cases import damaged, features_of, make_history
-from tests.equivalence_files import rows_of_all_files
 from tests.equivalence_history import CANNOT_COMPARE, History
 from tests.equivalence_spark import go_on_in_spark
 from tests.equivalence_tally import Tally
+from tests.equivalence_truth import live_rows, right_ids, truths_at
 from tests.iceberg.cases import local
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
@@ -115,51 +113,30 @@ def planned_or_refused(
         raise
 
 
-def pyiceberg_rows(
-    history: History, row_filter: Any, fields: tuple[str, ...], snapshot_id: int | None = None
-) -> pa.Table:
-    """pyiceberg's own rows, without those that were deleted by equality: it does not apply such deletes.
-
-    pyiceberg looks names up in the table's current schema, which is made that of the snapshot for it.
-    """
-    table = table_at(history.table, snapshot_id)[0]
-    if history.gone and snapshot_id is None:
-        found = rows_of_all_files(history.table, row_filter, fields, None, history.before_equality)
-        return found.filter(pa.array([key not in history.gone for key in found["id"].to_pylist()], pa.bool_()))
-    if "floats" in history.features:
-        return rows_of_all_files(table, row_filter, fields, snapshot_id)
-    return table.scan(row_filter, selected_fields=fields, snapshot_id=snapshot_id).to_arrow()
-
-
 def same_as_pyiceberg(
     tally: Tally, history: History, number: int, text: str, snapshot_id: int | None, said: Any
 ) -> None:
-    wanted: pa.Table | None = None
+    truths, by_engine = truths_at(history, snapshot_id), None
     for way in WAYS:
         with way():
             planned = planned_or_refused(history, text, snapshot_id)
         if planned is None:
             return
         columns = projected(history, number, snapshot_id)
-        if wanted is None:
-            try:
-                wanted = pyiceberg_rows(history, planned.row_filter, tuple(columns or ["*"]), snapshot_id)
-            except TypeError:
-                return  # as in planned_or_refused, at a file of a merged manifest that the sidecar has ruled out
+        if by_engine is None:
+            by_engine = live_rows(history, tuple(columns or ["*"]), snapshot_id, planned.row_filter)
             tally.cases += 1
         found = _rows(planned, number, columns)
-        rows, whole = found.to_pylist(), wanted.to_pylist()
-        if len(rows) < len(whole):
-            left = _ids(read(sidecar.plan(without_sidecar(history), text, at=snapshot_id), ["id"]))
-            whole = besides_nan(history, rows, whole, left, snapshot_id)
-        tally.compare(rows, whole, (way.__name__, *said))
+        ids, without = _ids(found), partial(ids_without, history, text, snapshot_id)
+        right = right_ids(truths.of(text), ids, _ids(by_engine), without)
+        tally.compare(found.to_pylist(), truths.rows_of(right, columns).to_pylist(), (way.__name__, *said))
         if number % 6 != 3:
-            assert found.schema.equals(wanted.schema), said
+            assert found.schema.equals(by_engine.schema), said
         if number % 5 == 2:
             most = 1 + number % 3
             few = sidecar.scan(history.table, text, ["id"], most, at=snapshot_id)
-            assert few.num_rows == min(most, len(rows)), said
-            assert _ids(few) <= {row["id"] for row in rows}, said
+            assert few.num_rows == min(most, found.num_rows), said
+            assert _ids(few) <= ids, said
 
 
 def projected(history: History, number: int, snapshot_id: int | None) -> list[str] | None:
@@ -180,25 +157,21 @@ def same_as_a_semi_join(tally: Tally, history: History, text: str, said: Any) ->
     if history.equality_deletes:
         return
     column = history.rng.choice([name for name in history.values if "." not in name])
-    everything = history.table.scan().select(column).to_arrow()[column]
+    truths = truths_at(history)
+    everything = truths.rows[column]
     chosen = history.rng.sample(range(len(everything)), min(len(everything), history.rng.choice([1, 3, 20])))
     keys = everything.take(pa.array(chosen, pa.int64())).combine_chunks()
-    wanted = {_normal(key) for key in keys.to_pylist()} - {None}
+    asked = {_normal(key) for key in keys.to_pylist()} - {None}
+    ids = {key for key, value in zip(truths.ids, everything.to_pylist(), strict=True) if _normal(value) in asked}
     row_filter = parse_predicate(text, history.table.schema())
-    try:
-        rows = pyiceberg_rows(history, row_filter, ("id", column)).to_pylist()
-    except TypeError:
-        return  # as in planned_or_refused
+    by_engine = _ids(live_rows(history, ("id",), None, row_filter)) & ids
+    truth = {key: one for key, one in truths.of(text).items() if key in ids}
     tally.cases += 1
-    expected = [{"id": row["id"]} for row in rows if _normal(row[column]) in wanted]
     for way in WAYS:
         with way():
-            found = sidecar.scan(history.table, text, ["id"], keys={column: keys}).to_pylist()
-        whole = expected
-        if len(found) < len(whole):
-            left = _ids(sidecar.scan(without_sidecar(history), text, ["id"]))
-            whole = besides_nan(history, found, whole, left, None)
-        tally.compare(found, whole, (way.__name__, *said, column, keys))
+            found = sidecar.scan(history.table, text, ["id"], keys={column: keys})
+        right = right_ids(truth, _ids(found), by_engine, partial(ids_without, history, text))
+        tally.compare(found.to_pylist(), truths.rows_of(right, ["id"]).to_pylist(), (way.__name__, *said, column, keys))
 
 
 def _normal(value: Any) -> Any:
@@ -213,21 +186,9 @@ def without_sidecar(history: History) -> Table:
     return table
 
 
-def besides_nan(history: History, found: Rows, whole: Rows, left: set[int], snapshot_id: int | None) -> Rows:
-    """``whole`` but for rows with NaN that are not ``left`` without a sidecar either: bounds of files leave out NaN.
-
-    Where they are asked, engines differ: DuckDB 1.5 asks none about two columns with OR between them.
-    """
-    table = table_at(history.table, snapshot_id)[0]
-    schema = table.schema()
-    floats = [f.name for f in schema.fields if isinstance(f.field_type, FloatType | DoubleType)]
-    if not floats:
-        return whole
-    is_nan = parse_predicate(" or ".join(f"{name} is nan" for name in floats), schema)
-    tasks = table.scan(snapshot_id=history.before_equality or snapshot_id).plan_files()
-    reader = ArrowScan(table.metadata, table.io, schema.select("id", *floats), is_nan)
-    excused = _ids(reader.to_table(tasks)) - left
-    return [row for row in whole if row in found or row["id"] not in excused]
+def ids_without(history: History, text: str, snapshot_id: int | None = None) -> set[int]:
+    """The ids that are found without a sidecar."""
+    return _ids(sidecar.scan(without_sidecar(history), text, ["id"], at=snapshot_id))
 
 
 def _ids(rows: pa.Table) -> set[int]:
@@ -301,23 +262,32 @@ def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, reco
             bound = bind(schema, parse_predicate(text, schema), case_sensitive=True)
             condition = duckdb_condition(bound, schema)
             keys = duckdb_iceberg.execute(f"select id from live where {condition}").fetchall()
-            rows = [{"id": key} for (key,) in keys]
+            rows = {key for (key,) in keys}
+            truth = truths_at(made).of(text)
+            asked = {key for key, one in truth.items() if one.must or (one.may and key in rows)}
+
             for way in WAYS:
                 with way():
                     planned = planned_or_refused(made, text, None, allow_equality_deletes=True)
                 if planned is None:
                     break
                 tally.cases += way is as_planned
-                kept = {*planned.kept_files}
-                found = [row for row in rows if stands_in.get(row["id"]) in kept]
-                wanted = rows
-                if len(found) < len(rows):
-                    bare = {*sidecar.plan(without_sidecar(made), text, allow_equality_deletes=True).kept_files}
-                    left = {row["id"] for row in rows if stands_in.get(row["id"]) in bare}
-                    wanted = besides_nan(made, found, rows, left, None)
+                found = _kept(planned, stands_in) & asked
+                right = right_ids(truth, found, rows, partial(_kept_without, made, text, stands_in))
                 said = (way.__name__, seed, number, text, condition, damage, made.log)
-                tally.compare(found, wanted, said)
+                tally.compare([{"id": key} for key in found], [{"id": key} for key in right], said)
     tally.finish(record_property)
+
+
+def _kept(planned: Plan, stands_in: Mapping[int, str]) -> set[int]:
+    """The ids in the files that a plan keeps."""
+    files = {*planned.kept_files}
+    return {key for key, file in stands_in.items() if file in files}
+
+
+def _kept_without(history: History, text: str, stands_in: Mapping[int, str]) -> set[int]:
+    """The same of the plan without a sidecar."""
+    return _kept(sidecar.plan(without_sidecar(history), text, allow_equality_deletes=True), stands_in)
 
 
 def _files_of_ids(made: History, duckdb_iceberg: Any) -> dict[int, str]:
