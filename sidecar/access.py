@@ -1,4 +1,4 @@
-"""What opens files: the ``FileIO`` of a caller, or one for each scheme, and the keys of encrypted files.
+"""What opens and writes files: the ``FileIO`` of a caller, or one for each store, and the keys of encrypted files.
 
 A public function takes ``io`` and ``encryption_keys``, and makes one :class:`Access` of them. Everything below it takes
 the access, so that whoever can open a file also has its keys.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from sidecar.storage.locations import check_scheme, local_path
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.stores import store_io
+from sidecar.storage.target import Target, create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -22,16 +24,19 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Opens files, and has the keys of those that are encrypted.
+    """Opens and writes files, and has the keys of those that are encrypted.
 
     ``io`` opens all files; without it each store gets one ``FileIO``, so that files share connections. What is a store
     is said by scheme and host of a URL, as the host may name an account. An access can be pickled for other processes,
     which connect anew. Keys, and properties of a ``FileIO``, which may hold secrets, are not shown.
+
+    Work ``is_repeated`` if it may run twice: a file that is there already, with the same bytes, is then its own.
     """
 
-    def __init__(self, io: FileIO | None = None, keys: EncryptionKeys | None = None) -> None:
+    def __init__(self, io: FileIO | None = None, keys: EncryptionKeys | None = None, is_repeated: bool = False) -> None:
         self.io = io
         self.keys = keys
+        self.is_repeated = is_repeated
         self._by_store: dict[str, FileIO] = {}
         self._lock = threading.Lock()
 
@@ -39,6 +44,14 @@ class Access:
         """Open a file as it is stored, ``size`` bytes long if that is known. Raises as :func:`open_source`."""
         io = self.io_of(os.fspath(path)) if isinstance(path, str | os.PathLike) else self.io
         return open_source(path, io, size)
+
+    def create(self, path: str) -> AbstractContextManager[Target]:
+        """Create a file within a block, as :func:`create_target` does."""
+        return create_target(path, self.io, is_repeated=self.is_repeated)
+
+    def repeated(self) -> Access:
+        """Return an access for work that may run twice."""
+        return Access(self.io, self.keys, is_repeated=True)
 
     def io_of(self, path: str) -> FileIO | None:
         """Return what opens a file; ``None`` for a local file if no ``FileIO`` was given."""
@@ -52,5 +65,5 @@ class Access:
                 self._by_store[store] = store_io(path)
             return self._by_store[store]
 
-    def __reduce__(self) -> tuple[type[Access], tuple[FileIO | None, EncryptionKeys | None]]:
-        return Access, (self.io, self.keys)
+    def __reduce__(self) -> tuple[type[Access], tuple[FileIO | None, EncryptionKeys | None, bool]]:
+        return Access, (self.io, self.keys, self.is_repeated)

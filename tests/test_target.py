@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from sidecar.access import Access
 from sidecar.errors import DamagedFileError, StorageError, UsageError
 from sidecar.failpoints import observe
 from sidecar.storage.local import LocalSource
@@ -28,7 +29,6 @@ from sidecar.storage.target import (
     create_target,
     is_temporary,
     may_be_data_file,
-    repeatable,
 )
 from tests.object_store import FolderIO
 from tests.tables import new_catalog
@@ -233,14 +233,14 @@ OTHER_BYTES = (b"12345678", b"12345678x", b"123456789 and more", b"", b"0" * 20)
 @pytest.mark.parametrize("place", ["local", "store", "overtaken"])
 def test_work_that_may_run_twice_takes_a_file_with_the_same_bytes_and_no_other(tmp_path: Path, place: str) -> None:
     """Locally the file may also appear while the second run writes."""
-    io: Any = repeatable(FolderIO({"folder": str(tmp_path)}) if place == "store" else None)
+    access = Access(FolderIO({"folder": str(tmp_path)}) if place == "store" else None).repeated()
     stored, source = tmp_path / "file", BytesSource(b"123456789")
     name = "folder://file" if place == "store" else str(stored)
 
     def run(found: bytes) -> None:
         if place != "overtaken":
             stored.write_bytes(found)
-        with create_target(name, io) as target:
+        with access.create(name) as target:
             target.write(b"1234")
             target.copy(source, 4, 5)
             assert target.position == 9

@@ -10,11 +10,12 @@ check alone proves nothing, because a column with many values sets all bits of a
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter_of, rebuild
@@ -29,15 +30,10 @@ from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
-from sidecar.storage.opening import open_source
-from sidecar.storage.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 
 def convert_filter(
-    source: str, values: str, column: str, target: str, fpp: float, io: FileIO | None
+    access: Access, source: str, values: str, column: str, target: str, fpp: float
 ) -> tuple[int, Outcome]:
     """Convert the historical filter in the file ``source`` to the present form (XXH64), in the new file ``target``.
 
@@ -45,11 +41,11 @@ def convert_filter(
     Returns the size of the new file in bytes, and what became of the filter. Raises :class:`UsageError` if the old
     filter denies a value or has bits that no value sets, and if ``source`` has the present form already.
     """
-    with closing(open_source(source, io)) as opened:
+    with closing(access.open(source)) as opened:
         old = read_bare_filter(opened)
     if not isinstance(old.filter, HistoricalBloomFilter):
         raise UsageError("the filter already has the present form", file=source)
-    with closing(open_source(values, io)) as opened:
+    with closing(access.open(values)) as opened:
         footer = read_footer(opened)
         leaf = find_leaf(footer, column)
         evidence = ParquetEvidence(opened, footer, [group.columns[leaf.index] for group in footer.row_groups])
@@ -57,7 +53,7 @@ def convert_filter(
         build: FilterFromArrays[SplitBlockBloomFilter] = filter_of(SplitBlockBloomFilter, leaf.encoding, fpp)
         made, way = rebuild(evidence, build)
     data = encode_header(made.num_bytes) + made.to_bytes()
-    with create_target(target, io) as written:
+    with access.create(target) as written:
         written.write(data)
     rates = old.filter.estimated_fpp(), made.estimated_fpp()
     outcome = Outcome(source, -1, column, BLOOM, way, made.num_bytes, *rates, f"rebuilt from {values}")

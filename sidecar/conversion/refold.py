@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import EXACT, FOLDED, IndexPlace, Outcome
 from sidecar.conversion.sound_page_index import sound_page_index
@@ -21,16 +21,11 @@ from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
 from sidecar.parquet.verify.filters import lacking_form
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
-from sidecar.storage.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 
 def refold_file(
-    source: str, target: str, columns: Sequence[str] | None, fpp: float, io: FileIO | None
+    access: Access, source: str, target: str, columns: Sequence[str] | None, fpp: float
 ) -> tuple[int, list[Outcome]]:
     """Write the file ``source`` to the new file ``target``, the filters of ``columns`` (or all) folded to ``fpp``.
 
@@ -38,10 +33,10 @@ def refold_file(
     Returns the size of the new file in bytes, and what became of each index of the source. Raises :class:`UsageError`
     for unknown columns.
     """
-    with closing(open_source(source, io)) as opened:
+    with closing(access.open(source)) as opened:
         footer = read_footer(opened)
         wanted = None if columns is None else {find_leaf(footer, name).index for name in columns}
-        with create_target(target, io) as sink:
+        with access.create(target) as sink:
             check_embeddable(opened, footer)
             outcomes: list[Outcome] = []
             groups = _Refolder(opened, footer, fpp, wanted).groups(outcomes)

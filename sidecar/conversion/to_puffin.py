@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -27,11 +26,6 @@ from sidecar.errors import SidecarError, located
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.results.choices import RebuiltKind
 from sidecar.run import report_progress
-from sidecar.storage.opening import open_source
-from sidecar.storage.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 
 @dataclass(frozen=True)
@@ -57,7 +51,7 @@ class PuffinOptions:
     columns: Sequence[str] | None
     sizes: TargetSizes
     kind: RebuiltKind | None
-    io: FileIO | None
+    access: Access
     workers: WorkEngine
     """Where data files are read."""
 
@@ -92,7 +86,7 @@ def _load(loader: Loader, sources: Sequence[str], options: PuffinOptions) -> dic
     for number, path in enumerate(sources):
         report_progress("files", number, len(sources))
         try:
-            with closing(open_source(path, options.io)) as source, located(path):
+            with closing(options.access.open(path)) as source, located(path):
                 loader.load(SidecarFile.open(source))
         except SidecarError as error:
             failed[path] = error
@@ -103,7 +97,7 @@ def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOpt
     """Write the indexes of the data files ``sources`` to ``target``, except those that cannot be read."""
     with closing(Collection()) as given:
         fpp = DEFAULT_FPP if options.sizes.fpp is None else options.sizes.fpp
-        work = _TakeFile(Access(options.io), options.columns, options.kind, check_fpp(fpp))
+        work = _TakeFile(options.access, options.columns, options.kind, check_fpp(fpp))
         taken = take_all(work, sources, given, options.workers)
         if len(taken.failed) == len(sources):
             raise next(iter(taken.failed.values()))
@@ -158,5 +152,5 @@ def _write(
         result = given
         if sizes.changes:
             outcomes, result = reshape(given, reshaped, sizes, names), reshaped
-        with create_target(target, options.io) as sink:
+        with options.access.create(target) as sink:
             return Converted(result.write(sink).file_size, outcomes, failed)

@@ -46,7 +46,6 @@ from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.results.base import Summarized, plain_data
 from sidecar.results.choices import BuildEngine, NameList, RebuiltKind
 from sidecar.run_log import log_run
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
@@ -151,9 +150,9 @@ def convert(
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     target, data = os.fspath(target), None if onto is None else os.fspath(onto)
     sizes = TargetSizes(fpp, merge)
-    found = find_files(named, io)
+    found, access = find_files(named, io), Access(io)
     failed = dict(found.failed)
-    formats = _formats_of(found.files, io, failed)
+    formats = _formats_of(access, found.files, failed)
     if failed and (not formats or found.is_one):
         raise next(iter(failed.values()))
     sources, kinds = list(formats), sorted(set(formats.values()))
@@ -163,7 +162,7 @@ def convert(
         conversion = "MurmurHash3 filter to XXH64 filter"
         if columns is not None or merge or as_ is not None:
             raise UsageError("a historical filter takes only onto, column and fpp")
-        converted = _filter(sources, data, column, target, DEFAULT_FPP if fpp is None else check_fpp(fpp), io)
+        converted = _filter(access, sources, data, column, target, DEFAULT_FPP if fpp is None else check_fpp(fpp))
     else:
         if column is not None:
             raise UsageError("only a file that is one filter needs its column", found=column)
@@ -176,16 +175,16 @@ def convert(
                 "filters become another kind only on the way from data files to Puffin",
                 expected=" or ".join(REBUILT_KINDS),
             )
-        workers = _workers(engine, spark, sources, io, target_format == PUFFIN and kinds != [PUFFIN])
+        workers = _workers(engine, spark, sources, access, target_format == PUFFIN and kinds != [PUFFIN])
         if target_format == PUFFIN:
             if data is not None:
                 raise UsageError("a data file is only needed to make a data file")
             to_puffin = sidecars_to_puffin if kinds == [PUFFIN] else data_files_to_puffin
-            converted = to_puffin(sources, target, PuffinOptions(columns, sizes, as_, io, workers))
+            converted = to_puffin(sources, target, PuffinOptions(columns, sizes, as_, access, workers))
         else:
             if len(sources) > 1:
                 raise UsageError("a data file is made of one source", found=len(sources))
-            made = _ToDataFile(sources[0], data, target, columns, sizes, io).run(kinds[0], target_format)
+            made = _ToDataFile(access, sources[0], data, target, columns, sizes).run(kinds[0], target_format)
             converted = Converted(*made)
     failed |= converted.failed
     report = ConvertReport(
@@ -207,17 +206,17 @@ def convert(
 class _ToDataFile:
     """The conversions of one ``source`` that write a data file ``target``; ``data`` is the file it is made of."""
 
+    access: Access
     source: str
     data: str | None
     target: str
     columns: Sequence[str] | None
     sizes: TargetSizes
-    io: FileIO | None
 
     def run(self, source_format: str, target_format: str) -> tuple[int, list[Outcome]]:
         """Choose the conversion; return the size of the new file, and what became of each index."""
         if self.data is not None:
-            with closing(open_source(self.data, self.io)) as opened:
+            with closing(self.access.open(self.data)) as opened:
                 _refuse_encrypted(opened)
         if source_format == PUFFIN:
             return self._embed()
@@ -232,7 +231,7 @@ class _ToDataFile:
             raise UsageError("a sidecar has no rows: name the data file with --onto", file=self.source)
         if self.sizes.changes:
             raise UsageError("embedding puts indexes back as they are", hint="Convert the sidecar first.")
-        report = restore_file(self.source, self.data, self.target, self.columns, self.io)
+        report = restore_file(self.access, self.source, self.data, self.target, self.columns)
         return report.written.size, report.outcomes
 
     def _filters_like(self) -> tuple[int, list[Outcome]]:
@@ -243,7 +242,7 @@ class _ToDataFile:
             )
         if self.sizes.merge:
             raise UsageError("filters like those of another file are built from values: only their rate can be chosen")
-        report, missing = filters_like(self.source, self.data, self.target, self.columns, self.sizes.fpp, self.io)
+        report, missing = filters_like(self.access, self.source, self.data, self.target, self.columns, self.sizes.fpp)
         return report.written.size, [*report.outcomes, *missing]
 
     def _refold(self) -> tuple[int, list[Outcome]]:
@@ -254,31 +253,30 @@ class _ToDataFile:
                 "nothing to convert: name another rate (--fpp)",
                 hint="sidecar embed gives a file the indexes that it lacks.",
             )
-        return refold_file(self.source, self.target, self.columns, self.sizes.fpp, self.io)
+        return refold_file(self.access, self.source, self.target, self.columns, self.sizes.fpp)
 
     def _convert_legacy(self) -> tuple[int, list[Outcome]]:
         if self.sizes.changes:
             raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
-        report = convert_legacy(self.source, self.target, self.columns, self.io)
+        report = convert_legacy(self.access, self.source, self.target, self.columns)
         return report.written.size, report.outcomes
 
 
 def _workers(
-    engine: BuildEngine | None, spark: Any, paths: Sequence[str], io: FileIO | None, is_divided: bool
+    engine: BuildEngine | None, spark: Any, paths: Sequence[str], access: Access, is_divided: bool
 ) -> WorkEngine:
     if not is_divided:
         asked_engine(engine, spark)
         return LocalWork(reason=UNDIVIDED)
-    access = Access(io)
     return work_engine(engine, spark, lambda: estimated_size(paths, access))
 
 
-def _formats_of(sources: Sequence[str], io: FileIO | None, failed: dict[str, SidecarError]) -> dict[str, str]:
+def _formats_of(access: Access, sources: Sequence[str], failed: dict[str, SidecarError]) -> dict[str, str]:
     """Return the formats of the sources; those that cannot be read are added to ``failed``."""
     formats: dict[str, str] = {}
     for path in sources:
         try:
-            with closing(open_source(path, io)) as source, located(path):
+            with closing(access.open(path)) as source, located(path):
                 _refuse_encrypted(source)
                 formats[path] = format_of(source)
         except SidecarError as error:
@@ -309,7 +307,7 @@ def _format_by_name(target: str) -> str:
 
 
 def _filter(
-    sources: Sequence[str], data: str | None, column: str | None, target: str, fpp: float, io: FileIO | None
+    access: Access, sources: Sequence[str], data: str | None, column: str | None, target: str, fpp: float
 ) -> Converted:
     if len(sources) > 1:
         raise UsageError("historical filters are converted one by one", found=len(sources))
@@ -319,5 +317,5 @@ def _filter(
             file=sources[0],
             hint="Name its Parquet file and column with --onto FILE --column NAME.",
         )
-    size, outcome = convert_filter(sources[0], data, column, target, fpp, io)
+    size, outcome = convert_filter(access, sources[0], data, column, target, fpp)
     return Converted(size, [outcome])

@@ -74,7 +74,7 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
     A failure of one file of many is in ``failed``. Damage costs the index that it hits.
     """
     refuse_text(bloom=bloom)
-    indexes = NewIndexes(tuple(bloom), page_index, fpp, placement, reuse, threads, encryption_keys)
+    indexes = NewIndexes(tuple(bloom), page_index, fpp, placement, reuse, threads)
     table = _as_table(source)
     if table is not None:
         from sidecar.embedding.table import embed_table
@@ -82,26 +82,28 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
         if into is not None or from_ is not None:
             raise UsageError("a table's files are replaced, with new indexes: into and from_ are for files")
         indexes.check()
-        return embed_table(table, indexes, refresh=refresh, dry_run=dry_run, engine=engine, spark=spark)
+        access = Access(table.io, encryption_keys)
+        return embed_table(table, access, indexes, refresh=refresh, dry_run=dry_run, engine=engine, spark=spark)
     paths = cast("Paths | None", source)
     if dry_run or not refresh:
         raise UsageError("dry_run and refresh are for tables", hint="Files are never overwritten.")
     if into is None:
         raise UsageError("files are written anew: into names the new file, or the folder of several")
+    access = Access(io, encryption_keys)
     if from_ is not None:
         from sidecar.embedding.from_sidecar import embed_from
 
         asked_engine(engine, spark)
-        return embed_from(from_, paths, into, indexes, io)
+        return embed_from(access, from_, paths, into, indexes)
     if paths is None:
         raise UsageError("no file was named")
     indexes.check()
-    new = NewFiles.of(paths, into, io)
-    check_formats(new.found.files, indexes, Access(io))
-    workers = work_engine(engine, spark, lambda: new.size(io))
+    new = NewFiles.of(access, paths, into)
+    check_formats(new.found.files, indexes, access)
+    workers = work_engine(engine, spark, new.size)
     if workers.name == "spark":
         indexes = replace(indexes, threads=threads or 1)
-    return new.write(IndexedFileWriter(indexes), workers, io)
+    return new.write(IndexedFileWriter(indexes), workers)
 
 
 def _as_table(source: Any) -> Table | None:

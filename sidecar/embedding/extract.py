@@ -24,7 +24,6 @@ from sidecar.results.base import Summarized, plain_data
 from sidecar.results.choices import BuildEngine, NameList
 from sidecar.run_log import log_run
 from sidecar.storage.source import AnyPath
-from sidecar.storage.target import create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -117,9 +116,9 @@ def extract(
     """
     start = time.monotonic()
     refuse_text(columns=columns)
-    found, target = find_files(paths, io, endings=DATA_ENDINGS), os.fspath(target)
+    access, target = Access(io, encryption_keys), os.fspath(target)
+    found = find_files(paths, io, endings=DATA_ENDINGS)
     protection = Protection(encryption_keys, allow_plaintext)
-    access = Access(io, encryption_keys)
     workers = work_engine(engine, spark, lambda: estimated_size(found.files, access))
     work = TakeIndexes(access, protection, bloom, page_index, columns)
     with closing(Collection(protection)) as collection:
@@ -128,7 +127,7 @@ def extract(
             raise next(iter(taken.failed.values()))
         check_extracted(columns, taken.seen, taken.units)
         protection.check(list(collection.paths))
-        with create_target(target, io) as sink:
+        with access.create(target) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
         fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}

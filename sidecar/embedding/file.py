@@ -16,15 +16,15 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES
-from sidecar.crypto.keys import EncryptionKeys
-from sidecar.data_files.formats import open_file
+from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, locked_indexes
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
@@ -41,12 +41,8 @@ from sidecar.parquet.inspect import find_leaf
 from sidecar.results.choices import Placement, ReuseRule
 from sidecar.run import report_progress
 from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
-from sidecar.storage.target import Target, create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+from sidecar.storage.target import Target
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +54,7 @@ MOST_THREADS = 4
 class NewIndexes:
     """The indexes that files get, as :func:`sidecar.embed` takes them.
 
-    ``threads`` build the indexes of a file while another thread copies. ``keys`` open encrypted files.
+    ``threads`` build the indexes of a file while another thread copies.
     """
 
     bloom: Sequence[str]
@@ -67,7 +63,6 @@ class NewIndexes:
     placement: Placement = "end"
     reuse: ReuseRule = GOOD
     threads: int | None = None
-    keys: EncryptionKeys | None = field(default=None, repr=False)
 
     def check(self) -> None:
         """Raise :class:`UsageError` if nothing is asked for, and for a rule, a placement or a rate that cannot be."""
@@ -96,7 +91,7 @@ class IndexedFileWriter:
 
     indexes: NewIndexes
 
-    def __call__(self, source: str, target: str, io: FileIO | None) -> EmbedReport:
+    def __call__(self, access: Access, source: str, target: str) -> EmbedReport:
         """Write the new file ``target``. Damage costs the column chunk (in ORC: the column) that it hits.
 
         Raises :class:`UsageError` for unknown columns, options of the other format, and a target that exists;
@@ -104,45 +99,37 @@ class IndexedFileWriter:
         ORC files in which no reader would use a filter; :class:`DamagedFileError` and :class:`StorageError`.
         """
         wanted = self.indexes
-        with enough_memory(), _opened(source, target, io) as opened:
-            file = open_file(opened, wanted.keys)
+        with enough_memory(), _opened(access, source, target) as file:
             if isinstance(file, OpenOrc):
                 if _only_for_parquet(wanted):
                     raise _wrong_option(wanted, source)
                 orc_rules = rules_for(file.tail, wanted.bloom, wanted.fpp, wanted.reuse)
-                with create_target(target, io) as sink:
-                    return embed_orc(opened, file.tail, sink, orc_rules, wanted.threads or _threads())
+                with access.create(target) as sink:
+                    return embed_orc(file.source, file.tail, sink, orc_rules, wanted.threads or _threads())
             unlocked, footer = file.source, file.footer
             leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(wanted.bloom))
             options = EmbedOptions(FilterRules(leaves, wanted.fpp, wanted.reuse), wanted.page_index, wanted.placement)
-            with create_target(target, io) as sink:
+            with access.create(target) as sink:
                 report = embed_into(unlocked, footer, sink, options, wanted.threads)
-                notes = notes_on(unlocked, footer, target, wanted.keys, io)
+                notes = notes_on(access, unlocked, footer, target)
             return replace(report, notes=notes)
 
 
-@dataclass(frozen=True)
-class StrippedFileWriter:
-    """The work for one file: write it without filters and page indexes."""
-
-    keys: EncryptionKeys | None = field(repr=False)
-
-    def __call__(self, source: str, target: str, io: FileIO | None) -> EmbedReport:
-        """Write the new file ``target``. Raises the errors of :class:`IndexedFileWriter`."""
-        start = time.monotonic()
-        with enough_memory(), _opened(source, target, io) as opened:
-            file = open_file(opened, self.keys)
-            if isinstance(file, OpenOrc):
-                with create_target(target, io) as sink:
-                    return strip_orc(file, sink)
-            unlocked, footer = file.source, file.footer
-            check_embeddable(unlocked, footer)
-            with create_target(target, io) as sink:
-                written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
-                notes = notes_on(unlocked, footer, target, self.keys, io)
-        removed = list(_removed(footer))
-        seconds = time.monotonic() - start
-        return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
+def strip_file(access: Access, source: str, target: str) -> EmbedReport:
+    """Write the new file ``target`` without filters and page indexes. Raises as :class:`IndexedFileWriter`."""
+    start = time.monotonic()
+    with enough_memory(), _opened(access, source, target) as file:
+        if isinstance(file, OpenOrc):
+            with access.create(target) as sink:
+                return strip_orc(file, sink)
+        unlocked, footer = file.source, file.footer
+        check_embeddable(unlocked, footer)
+        with access.create(target) as sink:
+            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
+            notes = notes_on(access, unlocked, footer, target)
+    removed = list(_removed(footer))
+    seconds = time.monotonic() - start
+    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
 
 
 def _nothing(count: int) -> Iterable[GroupIndexes]:
@@ -286,10 +273,10 @@ def _removed(footer: Footer) -> Iterator[Outcome]:
 
 
 @contextmanager
-def _opened(source: str, target: str, io: FileIO | None) -> Iterator[Source]:
+def _opened(access: Access, source: str, target: str) -> Iterator[OpenParquet | OpenOrc]:
     if _same_file(source, target):
         raise UsageError("source and target are the same file", file=source, hint="Write to another path.")
-    with closing(open_source(source, io)) as opened:
+    with opened_file(access, source) as opened:
         yield opened
 
 

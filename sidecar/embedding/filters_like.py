@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.reuse import ALWAYS, NEVER
-from sidecar.data_files.formats import open_file
+from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_file import OpenFile
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
@@ -34,23 +34,18 @@ from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.inspect import find_leaf
-from sidecar.storage.opening import open_source
-from sidecar.storage.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 LEAST_RATE, MOST_RATE = 1e-4, 0.5
 """Limits of rates that are taken over: a nearly empty filter shows a rate far below its target."""
 
 
 def filters_like(
+    access: Access,
     source: str,
     data: str,
     target: str,
     columns: Sequence[str] | None = None,
     fpp: float | None = None,
-    io: FileIO | None = None,
 ) -> tuple[EmbedReport, list[Outcome]]:
     """Write the file ``data`` to the new file ``target``, with filters on the columns that have some in ``source``.
 
@@ -59,45 +54,42 @@ def filters_like(
     filter or if ``data`` and ``target`` have different formats, and the errors of
     :class:`sidecar.embedding.file.IndexedFileWriter`.
     """
-    with closing(open_source(source, io)) as opened:
-        rates = _rates(open_file(opened))
+    with opened_file(access, source) as like:
+        rates = _rates(like)
     if columns is not None:
         rates = {path: rate for path, rate in rates.items() if path in columns}
     if fpp is not None:
         rates = dict.fromkeys(rates, check_fpp(fpp))
     if not rates:
         raise UsageError("the file has no trusted filter on these columns", file=source)
-    with closing(open_source(data, io)) as opened:
-        file = open_file(opened)
+    with opened_file(access, data) as file:
         if isinstance(file, OpenOrc) != target.lower().endswith(".orc"):
             raise UsageError("the data file and the target have different formats", file=data)
         if isinstance(file, OpenOrc):
-            return _orc_like(file, target, rates, io)
-        return _parquet_like(file, target, rates, io)
+            return _orc_like(access, file, target, rates)
+        return _parquet_like(access, file, target, rates)
 
 
-def _orc_like(
-    file: OpenOrc, target: str, rates: dict[str, float], io: FileIO | None
-) -> tuple[EmbedReport, list[Outcome]]:
+def _orc_like(access: Access, file: OpenOrc, target: str, rates: dict[str, float]) -> tuple[EmbedReport, list[Outcome]]:
     tail = file.tail
     found = {path: tail.column(path) for path in rates}
     here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
     by_id = {column.id: rates[path] for path, column in here.items()}
     rules = OrcRules(tuple(here.values()), DEFAULT_FPP, NEVER, by_id)
     missing = _missing(file, [path for path in rates if path not in here])
-    with create_target(target, io) as sink:
+    with access.create(target) as sink:
         return embed_orc(file.source, tail, sink, rules), missing
 
 
 def _parquet_like(
-    file: OpenParquet, target: str, rates: dict[str, float], io: FileIO | None
+    access: Access, file: OpenParquet, target: str, rates: dict[str, float]
 ) -> tuple[EmbedReport, list[Outcome]]:
     footer = file.footer
     here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
     by_index = {leaf.index: rates[path] for path, leaf in here.items()}
     rules = FilterRules(tuple(here.values()), DEFAULT_FPP, reuse=NEVER, rates=by_index)
     missing = _missing(file, [path for path in rates if path not in here])
-    with create_target(target, io) as sink:
+    with access.create(target) as sink:
         return embed_into(file.source, footer, sink, EmbedOptions(rules)), missing
 
 
@@ -113,15 +105,13 @@ def _rates(file: OpenFile) -> dict[str, float]:
     return {path: min(rate, MOST_RATE) for path, rate in rates.items()}
 
 
-def convert_legacy(
-    source: str, target: str, columns: Sequence[str] | None = None, io: FileIO | None = None
-) -> EmbedReport:
+def convert_legacy(access: Access, source: str, target: str, columns: Sequence[str] | None = None) -> EmbedReport:
     """Write the ORC file ``source`` to the new file ``target``, its BLOOM_FILTER streams as BLOOM_FILTER_UTF8 ones.
 
     Raises :class:`UsageError` if no column has only the older stream, and the errors of
     :class:`sidecar.embedding.file.IndexedFileWriter`.
     """
-    with closing(open_source(source, io)) as opened:
+    with closing(access.open(source)) as opened:
         tail = read_tail(opened)
         older: set[int] = set()
         for stripe in tail.stripes:
@@ -134,5 +124,5 @@ def convert_legacy(
         leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)
         if not leaves:
             raise UsageError("nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source)
-        with create_target(target, io) as sink:
+        with access.create(target) as sink:
             return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, ALWAYS))

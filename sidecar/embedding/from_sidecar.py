@@ -20,16 +20,16 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.match import Finder
 from sidecar.conversion.reuse import GOOD
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.formats import open_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
@@ -52,12 +52,7 @@ from sidecar.results.choices import Placement
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
-from sidecar.storage.target import create_target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +66,11 @@ ONE_SIDECAR = "one sidecar is read for all files"
 
 @enough_memory()
 def embed_from(
+    access: Access,
     origin: AnyPath | SidecarFile | Table,
     source: Paths | None,
     into: AnyPath,
     indexes: NewIndexes,
-    io: FileIO | None,
 ) -> WrittenFiles:
     """Do :func:`sidecar.embed` with the indexes of ``origin``.
 
@@ -85,12 +80,13 @@ def embed_from(
     if indexes.fpp != DEFAULT_FPP or indexes.reuse != GOOD:
         raise UsageError("fpp and reuse are for new indexes, not for those of a sidecar")
     start = time.monotonic()
-    io = origin.io if io is None and isinstance(origin, Table) else io
+    if access.io is None and isinstance(origin, Table):
+        access = Access(origin.io, access.keys)
     with ExitStack() as stack:
-        opened = _open_sidecar(stack, origin, io, indexes.keys)
+        opened = _open_sidecar(stack, access, origin)
         before = opened.index_bytes if isinstance(origin, SidecarFile) else 0
         finder = Finder(opened, _live_files(origin if isinstance(origin, Table) else None))
-        new = _listed(finder, into) if source is None else NewFiles.of(source, into, io)
+        new = _listed(access, finder, into) if source is None else NewFiles.of(access, source, into)
         everything = not indexes.bloom and not indexes.page_index
         choice = RestoreChoice(
             bloom=None if everything else indexes.bloom,
@@ -98,7 +94,7 @@ def embed_from(
             placement=indexes.placement,
             is_shared=not new.is_one,
         )
-        restoring = stack.enter_context(_Restoring(opened, finder, choice, new, io, indexes.keys))
+        restoring = stack.enter_context(_Restoring(opened, finder, choice, new))
         files, failed = sorted_out(new.found, restoring.run())
         return WrittenFiles(
             files,
@@ -112,16 +108,12 @@ def embed_from(
         )
 
 
-def restore_file(
-    sidecar: str, source: str, target: str, columns: Sequence[str] | None, io: FileIO | None
-) -> EmbedReport:
+def restore_file(access: Access, sidecar: str, source: str, target: str, columns: Sequence[str] | None) -> EmbedReport:
     """Write one file with the indexes that a Puffin file has of it, on ``columns`` or all. Raises its error."""
     with ExitStack() as stack:
-        opened = _open_sidecar(stack, sidecar, io, None)
-        new = NewFiles.of(source, target, io)
-        restoring = stack.enter_context(
-            _Restoring(opened, Finder(opened), RestoreChoice(columns, columns), new, io, None)
-        )
+        opened = _open_sidecar(stack, access, sidecar)
+        new = NewFiles.of(access, source, target)
+        restoring = stack.enter_context(_Restoring(opened, Finder(opened), RestoreChoice(columns, columns), new))
         (report,), _ = sorted_out(new.found, restoring.run())
         return report
 
@@ -150,21 +142,11 @@ class _Restoring:
     the first copies have begun. At most four files are open.
     """
 
-    def __init__(
-        self,
-        sidecar: SidecarFile,
-        finder: Finder,
-        choice: RestoreChoice,
-        new: NewFiles,
-        io: FileIO | None,
-        keys: EncryptionKeys | None,
-    ) -> None:
+    def __init__(self, sidecar: SidecarFile, finder: Finder, choice: RestoreChoice, new: NewFiles) -> None:
         self._sidecar = sidecar
         self._finder = finder
         self._choice = choice
         self._new = new
-        self._io = io
-        self._keys = keys
         self._pool = FilterPool()
         self._provers = ReportingThreads(PROVERS, thread_name_prefix="sidecar-prove")
         self._is_loaded = False
@@ -251,7 +233,7 @@ class _Restoring:
             self._name_fields((leaf.path, leaf.field_id) for leaf in file.leaves)
             check_embeddable(source, file.footer)
             plan = plan_restore(self._finder, file, self._choice)
-            restorer = Restorer(source, plan, self._choice, self._pool, self._provers, self._keys)
+            restorer = Restorer(source, plan, self._choice, self._pool, self._provers)
             parts, placement = plan.exact_parts, self._choice.placement
             return _Prepared(path, source, target, file.size, placement, parts, restorer, start)
         except BaseException:
@@ -268,9 +250,9 @@ class _Restoring:
         ):
             if local_path(file.target) is None:  # some stores publish what they have when a file is given up
                 restorer.proven.result()
-            with create_target(file.target, self._io) as sink:
+            with self._new.access.create(file.target) as sink:
                 written, outcomes = restorer.write(sink)
-                notes = restorer.notes(file.target, self._io) if isinstance(restorer, Restorer) else []
+                notes = restorer.notes(self._new.access, file.target) if isinstance(restorer, Restorer) else []
         report = EmbedReport(
             source=file.path,
             target=file.target,
@@ -315,15 +297,16 @@ class _Restoring:
 
     def _name_fields(self, leaves: Iterable[tuple[str, int | None]]) -> None:
         """Tell the sidecar which fields ``bundle_keys`` name. ``leaves`` are paths and field ids of a file's leaves."""
-        keys = {} if self._keys is None else self._keys.bundle_keys
-        named = {field_id: keys[path] for path, field_id in leaves if field_id is not None and path in keys}
+        keys = self._new.access.keys
+        by_path = {} if keys is None else keys.bundle_keys
+        named = {field_id: by_path[path] for path, field_id in leaves if field_id is not None and path in by_path}
         if named:
             self._sidecar.name_fields(named)
 
     def _open(self, path: str) -> OpenParquet | OpenOrc:
-        source = open_source(path, self._io)
+        source = self._new.access.open(path)
         try:
-            return open_file(source, self._keys)
+            return open_file(source, self._new.access.keys)
         except BaseException:
             source.close()
             raise
@@ -341,24 +324,23 @@ def _live_files(table: Table | None) -> dict[str, DataFileIdentity]:
     return {file.path: file.known_as for file in files if counted[file.path] == 1}
 
 
-def _listed(finder: Finder, into: AnyPath) -> NewFiles:
+def _listed(access: Access, finder: Finder, into: AnyPath) -> NewFiles:
     """Return all files that the sidecar lists, at their listed paths, to be written into a folder."""
     files, folder = tuple(file.path for file in finder.listed_files()), os.fspath(into)
     if not files:
         raise UsageError("the sidecar lists no file")
-    return NewFiles(FoundFiles(files, (), {}), folder, targets_of_listed(files, folder))
+    return NewFiles(access, FoundFiles(files, (), {}), folder, targets_of_listed(files, folder))
 
 
-def _open_sidecar(
-    stack: ExitStack, origin: AnyPath | SidecarFile | Table, io: FileIO | None, keys: EncryptionKeys | None
-) -> SidecarFile:
+def _open_sidecar(stack: ExitStack, access: Access, origin: AnyPath | SidecarFile | Table) -> SidecarFile:
+    keys = access.keys
     if isinstance(origin, SidecarFile):
         if keys is not None:
             origin.use_keys(keys)
         return origin
     if isinstance(origin, Table):
         return stack.enter_context(closing(open_sidecar(origin, encryption_keys=keys)))
-    opened = SidecarFile.open(stack.enter_context(closing(open_source(origin, io))), encryption_keys=keys)
+    opened = SidecarFile.open(stack.enter_context(closing(access.open(origin))), encryption_keys=keys)
     if not opened.segments:
         raise UsageError(
             "the Puffin file is not a sidecar", file=os.fspath(origin), found="; ".join(opened.warnings[:1])

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+from sidecar.access import Access
 from sidecar.crypto.key_material import KEY_MATERIAL_TYPE, material_path
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import StorageError
@@ -19,12 +19,7 @@ from sidecar.parquet.encrypted.sealing import sealing_of
 from sidecar.parquet.footer import Footer
 from sidecar.parquet.thrift import decode_struct
 from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
-from sidecar.storage.target import create_target, repeatable
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 MOVED_PREFIX = "the file keeps its AAD prefix, but a different one is expected at its new path"
 
@@ -41,7 +36,7 @@ def material_of(source: Source, footer: Footer) -> str | None:
     return material_path(source.name) if any(map(_is_outside, _key_metadata(source, footer))) else None
 
 
-def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None = None) -> None:
+def copy_material(access: Access, source: Source, footer: Footer, target: str) -> None:
     """Copy the key material file of ``source``, if it has one, to the one of ``target``.
 
     The copy is published before the file that it is for, so a killed run may have left it alone: the same bytes that
@@ -49,15 +44,15 @@ def copy_material(source: Source, footer: Footer, target: str, io: FileIO | None
     """
     material = material_of(source, footer)
     if material is not None:
-        with closing(open_source(material, io)) as opened, create_target(material_path(target), repeatable(io)) as sink:
+        with closing(access.open(material)) as opened, access.repeated().create(material_path(target)) as sink:
             sink.copy(opened, 0, opened.size)
 
 
-def notes_on(source: Source, footer: Footer, target: str, keys: EncryptionKeys | None, io: FileIO | None) -> list[str]:
+def notes_on(access: Access, source: Source, footer: Footer, target: str) -> list[str]:
     """Copy the key material to the target, and return notes on what is not right there."""
-    notes = [MOVED_PREFIX] if has_moved_prefix(footer, target, keys) else []
+    notes = [MOVED_PREFIX] if has_moved_prefix(footer, target, access.keys) else []
     try:
-        copy_material(source, footer, target, io)
+        copy_material(access, source, footer, target)
     except StorageError as error:
         notes.append(f"the key material next to the source was not copied next to the target: {error}")
     return notes

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidecar.access import Access
 from sidecar.embedding.report import EmbedReport
@@ -24,15 +24,11 @@ from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import AnyPath
-from sidecar.storage.target import repeatable
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[str, str, "FileIO | None"], EmbedReport]
-"""Writes a new file: gets the source, the target and what opens both."""
+Write = Callable[[Access, str, str], EmbedReport]
+"""Writes a new file: gets what opens both, the source and the target."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,6 +82,7 @@ class WrittenFiles(FileResults[EmbedReport]):
 class NewFiles:
     """The files that are to be written: ``targets`` has the new path of each that was found."""
 
+    access: Access
     found: FoundFiles
     into: str
     targets: Mapping[str, str]
@@ -93,26 +90,27 @@ class NewFiles:
     """Whether one file is written under the name that was given for it."""
 
     @classmethod
-    def of(cls, source: Paths, into: AnyPath, io: FileIO | None) -> NewFiles:
+    def of(cls, access: Access, source: Paths, into: AnyPath) -> NewFiles:
         """Return the files for the data files that ``source`` names; see :func:`sidecar.embed`.
 
         Raises the errors of :func:`find_files` and :func:`targets_in`, and :class:`UsageError` if a target exists.
         """
-        found, into = find_files(source, io, endings=DATA_ENDINGS), os.fspath(into)
+        found, into = find_files(source, access.io, endings=DATA_ENDINGS), os.fspath(into)
         if found.is_one and isinstance(source, str | os.PathLike) and not _is_folder(into):
-            return cls(found, into, {found.files[0]: into}, is_one=True)
+            return cls(access, found, into, {found.files[0]: into}, is_one=True)
         targets = targets_of(found, into)
         check_free(targets.values())
-        return cls(found, into, targets)
+        return cls(access, found, into, targets)
 
-    def size(self, io: FileIO | None) -> int:
+    def size(self) -> int:
         """Return about how many bytes the files have that are read."""
-        return estimated_size(self.found.files, Access(io))
+        return estimated_size(self.found.files, self.access)
 
-    def write(self, write: Write, workers: WorkEngine, io: FileIO | None) -> WrittenFiles:
+    def write(self, write: Write, workers: WorkEngine) -> WrittenFiles:
         """Call ``write`` for each file. Raises as :func:`each_file`."""
         start = time.monotonic()
-        work = _WriteOne(write, self.targets, io, not self.is_one, workers.name == "spark")
+        access = self.access.repeated() if workers.name == "spark" else self.access
+        work = _WriteOne(write, access, self.targets, not self.is_one)
         if self.is_one and workers.name == "local":  # its own steps are reported, and its error is raised
             files: tuple[EmbedReport, ...] = (work(self.found.files[0]),)
             failed: dict[str, SidecarError] = {}
@@ -134,16 +132,15 @@ class _WriteOne:
     """The work for one file: write its new file. On Spark it may run twice, and then takes what is there already."""
 
     write: Write
+    access: Access
     targets: Mapping[str, str]
-    io: FileIO | None = field(repr=False)
     makes_folders: bool
-    is_repeatable: bool
 
     def __call__(self, source: str) -> EmbedReport:
         target = self.targets[source]
         if self.makes_folders:
             make_folder_of(target)
-        report = self.write(source, target, repeatable(self.io) if self.is_repeatable else self.io)
+        report = self.write(self.access, source, target)
         log_run(log, report.log_line, report.warnings())
         return report
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
@@ -29,7 +29,6 @@ from sidecar.conversion.restore import (
     restore_pages,
 )
 from sidecar.conversion.reuse import GOOD
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
@@ -50,9 +49,6 @@ from sidecar.results.choices import Placement
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
 
 UNREADABLE = "the sidecar's index for it cannot be read"
 ORC_FILTER = "the sidecar has an ORC filter for it, which a Parquet file cannot hold"
@@ -200,9 +196,7 @@ class Restorer:
         choice: RestoreChoice,
         pool: FilterPool,
         provers: Executor,
-        keys: EncryptionKeys | None = None,
     ) -> None:
-        self._keys = keys
         self._source = source
         self._plan = plan
         self._pool = pool
@@ -343,9 +337,9 @@ class Restorer:
         self.encrypted_filters = has_encrypted_filters(self._plan.footer, outcomes)
         return written, outcomes
 
-    def notes(self, target: str, io: FileIO | None) -> list[str]:
+    def notes(self, access: Access, target: str) -> list[str]:
         """Copy key material and return notes, as :func:`sidecar.embedding.key_files.notes_on` does."""
-        return notes_on(self._source, self._plan.footer, target, self._keys, io)
+        return notes_on(access, self._source, self._plan.footer, target)
 
     def groups(self, outcomes: list[Outcome], meanwhile: Callable[[], None]) -> Iterator[GroupIndexes]:
         """Yield the indexes of each row group in order, and add what became of them to ``outcomes``.

@@ -12,10 +12,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
 from sidecar.crypto.key_material import material_path
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
@@ -31,10 +31,8 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
 from sidecar.parquet.inspect import reason_of
 from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.remote import is_stored
 from sidecar.storage.source import Source
-from sidecar.storage.target import create_target
 
 THREADS = 4
 """Threads that build indexes by default, at most. They are spread over several files, or work on one file."""
@@ -82,11 +80,10 @@ class FileToRewrite(NamedTuple):
 class SuccessorWriter:
     """The work for one file: write its successor, under a path that no other try has."""
 
-    io: FileIO = field(repr=False)
+    access: Access
     new_paths: NewPaths
     fields: EmbeddedFields
     wanted: EmbedOptions
-    keys: EncryptionKeys | None = field(repr=False)
     threads: int
     """Threads that build indexes of a file."""
     begun: list[str] = field(default_factory=list)
@@ -98,12 +95,12 @@ class SuccessorWriter:
         try:
             return self._write(file, stored)
         except BaseException:  # in another process nobody else knows the paths
-            delete_files(self.io, stored)
+            delete_files(self.access, stored)
             raise
 
     def _write(self, file: FileToRewrite, stored: list[str]) -> RewrittenFile | LeftAlone:
         try:
-            with closing(open_source(file.path, self.io, file.size)) as source:
+            with closing(self.access.open(file.path, file.size)) as source:
                 return self._write_from(source, file, stored)
         except (
             DamagedFileError,
@@ -115,7 +112,7 @@ class SuccessorWriter:
             return LeftAlone(file.path, str(error))
 
     def _write_from(self, source: Source, file: FileToRewrite, stored: list[str]) -> RewrittenFile:
-        source = unlock(source, self.keys)
+        source = unlock(source, self.access.keys)
         footer = read_footer(source)
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
@@ -124,7 +121,7 @@ class SuccessorWriter:
         wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
         path = self.new_paths.path_for(file.path)
         self._check_prefix(footer, path)
-        with create_target(self._begin(path, stored), self.io) as target:
+        with self.access.create(self._begin(path, stored)) as target:
             report = embed_into(source, footer, target, wanted, threads=self.threads)
             if not any(_is_new(outcome) for outcome in report.outcomes):
                 raise _LeftAloneError(NOTHING_NEW)
@@ -134,7 +131,7 @@ class SuccessorWriter:
 
     def _check_prefix(self, footer: Footer, path: str) -> None:
         """Leave a file alone if its AAD prefix, which a successor keeps, does not fit the new path."""
-        if has_moved_prefix(footer, path, self.keys):
+        if has_moved_prefix(footer, path, self.access.keys):
             raise _LeftAloneError("it keeps its AAD prefix, which does not match the new path")
 
     def _copy_material(self, source: Source, footer: Footer, path: str, stored: list[str]) -> None:
@@ -143,7 +140,7 @@ class SuccessorWriter:
             return
         self._begin(material_path(path), stored)
         try:
-            copy_material(source, footer, path, self.io)
+            copy_material(self.access, source, footer, path)
         except StorageError as error:
             raise _LeftAloneError(f"the key material next to it cannot be copied: {error.what}") from error
 
@@ -173,8 +170,8 @@ class SuccessorWriter:
 
     def _read_back(self, path: str, size: int, before: Footer, file: FileToRewrite) -> NewFile:
         """Read the stored file again and return its entry for the commit. Raises StorageError if it differs."""
-        with closing(open_source(path, self.io)) as stored:
-            source = unlock(stored, self.keys)
+        with closing(self.access.open(path)) as stored:
+            source = unlock(stored, self.access.keys)
             if source.size != size:
                 raise StorageError("the new file was not stored whole", file=path, expected=size, found=source.size)
             after = read_footer(source)
@@ -216,15 +213,16 @@ class RewrittenFiles:
 
     def delete_written(self) -> str | None:
         """Delete every successor. Return a sentence if some could not be deleted."""
-        left = delete_files(self._writer.io, dict.fromkeys([*self._writer.begun, *self._stored]))
+        left = delete_files(self._writer.access, dict.fromkeys([*self._writer.begun, *self._stored]))
         if not left:
             return None
         return f"Nothing was replaced, but {len(left)} new files could not be deleted, such as {left[0]}: remove them."
 
 
-def delete_files(io: FileIO, paths: Iterable[str]) -> list[str]:
-    """Delete the files that exist, and return those that could not be deleted."""
-    left = []
+def delete_files(access: Access, paths: Iterable[str]) -> list[str]:
+    """Delete the files that exist, and return those that could not be deleted. ``access`` is that of a table."""
+    left, io = [], access.io
+    assert io is not None
     for path in paths:
         try:
             io.delete(path)

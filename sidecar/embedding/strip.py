@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sidecar.embedding.file import StrippedFileWriter
+from sidecar.access import Access
+from sidecar.embedding.file import strip_file
 from sidecar.embedding.many import NewFiles, WrittenFiles
 from sidecar.engines.choice import work_engine
 from sidecar.many_files.each import threads_for
@@ -39,6 +40,6 @@ def strip(
 
     Filters between row groups stay as dead bytes. An ORC file keeps its row index.
     """
-    new = NewFiles.of(source, into, io)
-    workers = work_engine(engine, spark, lambda: new.size(io), threads=threads_for(new.found.files, threads))
-    return new.write(StrippedFileWriter(encryption_keys), workers, io)
+    new = NewFiles.of(Access(io, encryption_keys), source, into)
+    workers = work_engine(engine, spark, new.size, threads=threads_for(new.found.files, threads))
+    return new.write(strip_file, workers)

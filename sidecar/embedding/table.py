@@ -45,6 +45,7 @@ NOTHING_TO_EMBED = "no file can be replaced"
 
 def embed_table(
     table: Table,
+    access: Access,
     indexes: NewIndexes,
     *,
     refresh: bool,
@@ -83,12 +84,12 @@ def embed_table(
             report.engine, report.engine_reason = workers.name, workers.reason
             wanted = EmbedOptions(rules, indexes.page_index, indexes.placement)
             each = each if workers.name == "local" else indexes.threads or 1
-            writer = SuccessorWriter(own.io, NewPaths.of(own), fields, wanted, indexes.keys, each)
+            writer = SuccessorWriter(access, NewPaths.of(own), fields, wanted, each)
             _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
                 request = {
                     "threads": indexes.threads,
-                    "encryption_keys": indexes.keys,
+                    "encryption_keys": access.keys,
                     "engine": engine,
                     "spark": spark,
                 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sidecar.errors import UsageError
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import ChecksLocations, check_scheme, local_path, refuse_control_characters
-from sidecar.storage.remote import FileIOSource, RepeatedIO
+from sidecar.storage.remote import FileIOSource
 from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.stores import store_io
 
@@ -30,9 +30,7 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
         )
     path = os.fspath(path)
     refuse_control_characters(path)
-    opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
-    if isinstance(opener, RepeatedIO):
-        opener = io = opener.io
+    opener: object = io  # type checkers do not take a FileIO for one that checks
     if isinstance(opener, ChecksLocations):
         opener.check_location(path)
     local = local_path(path)

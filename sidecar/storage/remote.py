@@ -118,12 +118,6 @@ class FileIOSource:
                 self._open = None
 
 
-class RepeatedIO(NamedTuple):
-    """Stands for ``io`` in work that may run twice at the same time or later, as on Spark (see ``target``)."""
-
-    io: FileIO | None
-
-
 @runtime_checkable
 class StaysInDriver(Protocol):
     """A ``FileIO`` of the driver's JVM: Spark's workers cannot have it."""

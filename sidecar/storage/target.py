@@ -15,7 +15,7 @@ after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, a
 (:mod:`sidecar.storage.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`
 and :func:`write_whole`.
 
-Work that may run twice gets :func:`repeatable`: a file that has the very bytes that are to be written is taken for the
+For work that may run twice a target is repeated: a file that has the very bytes that are to be written is taken for the
 result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
 """
 
@@ -34,7 +34,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
@@ -42,7 +42,7 @@ from sidecar.failpoints import hit
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
-from sidecar.storage.remote import RepeatedIO, is_stored
+from sidecar.storage.remote import is_stored
 from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
 from sidecar.storage.stores import store_io
@@ -91,21 +91,19 @@ class Target(Protocol):
 
 
 @contextlib.contextmanager
-def create_target(path: str, io: FileIO | None = None, clean: Callable[[str], str] = str) -> Iterator[Target]:
+def create_target(
+    path: str, io: FileIO | None = None, clean: Callable[[str], str] = str, is_repeated: bool = False
+) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
     The file exists after the block ends without an error, and does not exist otherwise. ``clean``
     removes secrets from the texts of a store's errors.
 
-    Raises :class:`UsageError` if a file exists there already, with an ``io`` of :func:`repeatable` only if it has other
-    bytes, and :class:`StorageError`.
+    Raises :class:`UsageError` if a file exists there already, where work ``is_repeated`` only if it has other bytes,
+    and :class:`StorageError`.
     """
     refuse_control_characters(path)
     local = local_path(path)
-    opener: object = io  # type checkers do not take a RepeatedIO for a FileIO
-    is_repeated = isinstance(opener, RepeatedIO)
-    if isinstance(opener, RepeatedIO):
-        io = opener.io
     opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated, clean)
     with opened as target:
         yield target
@@ -308,11 +306,6 @@ def check_folder(local: str) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         with contextlib.suppress(FileNotFoundError):
             os.lstat(local)  # the name may be too long
-
-
-def repeatable(io: FileIO | None) -> FileIO:
-    """Return an ``io`` for work that may run twice: :func:`create_target` accepts a file with the same bytes."""
-    return cast("FileIO", RepeatedIO(io))
 
 
 def _copy_blocks(target: Target, source: Source, offset: int, length: int) -> None:

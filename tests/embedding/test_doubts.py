@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from sidecar.access import Access
 from sidecar.conversion.matching import witness
 from sidecar.conversion.restore import find_leaf
 from sidecar.crypto.key_material import KEY_MATERIAL_TYPE
@@ -36,8 +37,8 @@ class Refusing(PyArrowFileIO):
 
 def test_a_file_that_may_exist_is_named_as_left(tmp_path: Any) -> None:
     path = f"file:{tmp_path / 'a.parquet'}"
-    assert delete_files(Refusing(tells=False), [path]) == [path]
-    assert delete_files(Refusing(tells=True), [path]) == []
+    assert delete_files(Access(Refusing(tells=False)), [path]) == [path]
+    assert delete_files(Access(Refusing(tells=True)), [path]) == []
 
 
 @pytest.mark.parametrize(("said", "is_outside"), [({}, False), ({"internalStorage": True}, False)])

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import PAGE_INDEX
 from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.embedding.file import IndexedFileWriter, NewIndexes
@@ -409,7 +410,7 @@ def test_a_false_page_index_is_not_used_not_carried_and_built_anew(name: str, tm
     source.write_bytes(data)
     ways = {}
     for build in (False, True):
-        report = IndexedFileWriter(NewIndexes((), build))(str(source), str(target), None)
+        report = IndexedFileWriter(NewIndexes((), build))(Access(), str(source), str(target))
         ways[build] = next(o for o in report.outcomes if (o.row_group, o.column, o.kind) == (2, path, PAGE_INDEX))
         assert_right_rows(target.read_bytes())
         assert not any(text in p.problem for p in verify_file(BytesSource(target.read_bytes())))
