@@ -202,6 +202,17 @@ def problem_in(file: str | None, text: str, column: str | None = None, unit: int
     return Problem(file, unit, column, text)
 
 
+def reason_of(error: SidecarError) -> str:
+    """Return an error as one line, without file and column, which the answer names elsewhere."""
+    parts = (("expected", error.expected), ("found", error.found))
+    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
+
+
+def place_and_reason(error: SidecarError) -> str:
+    """Return an error as one line with its offset, so that all checks report it in the same words."""
+    return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
+
+
 def column_hint(name: str, paths: Sequence[str]) -> str:
     """Return a hint for the unknown column ``name``: the leaves below it or with similar paths, else all ``paths``."""
     import difflib

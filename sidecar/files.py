@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sidecar.orc.file_info import OrcFileInfo
     from sidecar.parquet.bare_filter import FilterFileInfo
     from sidecar.parquet.inspect import ParquetFileInfo
-    from sidecar.parquet.verify.filters import ValuesLookedUp
+    from sidecar.questions.value_check import ValuesLookedUp
 
 FileInfo: TypeAlias = "ParquetFileInfo | OrcFileInfo | PuffinFileInfo | FilterFileInfo"
 """What :func:`sidecar.inspect` says about a file. The attribute ``format`` tells which of them it is."""
@@ -218,7 +218,7 @@ def _verify_values(source: Source, name: str, kind: str, share: float) -> Verifi
         )
     from sidecar.orc.verify.verify import verify_file as verify_orc
     from sidecar.parquet.verify.file import verify_file as verify_parquet
-    from sidecar.parquet.verify.filters import ValueCheck
+    from sidecar.questions.value_check import ValueCheck
 
     values = ValueCheck(share)
     problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)

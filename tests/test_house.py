@@ -32,9 +32,9 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 61_250,
+    "code lines": 61_180,
     "statements": 49_450,
-    "classes": 898,
+    "classes": 899,
     "result types": 96,
     "public names": 50,
     "public functions": 28,
@@ -44,7 +44,7 @@ MOST = {
     "long functions": 7,
     "functions of many parameters": 8,
     "parameters that are Any in cli": 20,
-    "parameters that are Callable": 123,
+    "parameters that are Callable": 122,
     "keys read in cli": 26,
 }
 """What :func:`tests.house_counts.counted` may count at most.

@@ -507,8 +507,8 @@ BUGS = (
     Bug(
         "the first of two leaves with an id has the filter",
         "sidecar/conversion/restore.py",
-        "if resolution == BY_ID:\n        found = [leaf for leaf in footer.columns if leaf.field_id == field_id]",
-        "if resolution == BY_ID:\n        found = [leaf for leaf in footer.columns if leaf.field_id == field_id][:1]",
+        "if resolution == BY_ID:\n        found = [leaf for leaf in leaves if leaf.field_id == field_id]",
+        "if resolution == BY_ID:\n        found = [leaf for leaf in leaves if leaf.field_id == field_id][:1]",
         (
             "tests/conversion",
             "tests/embedding",

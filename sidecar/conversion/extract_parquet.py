@@ -20,12 +20,11 @@ from sidecar.conversion.outcome import EXACT, IndexPlace, Outcome
 from sidecar.conversion.protection import refusal
 from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, reason_of
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.page_index import read_indexes_by_leaf
 from sidecar.storage.source import Source
 

@@ -22,6 +22,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.collection import KeptFilter
 from sidecar.conversion.matching.match import Match
 from sidecar.conversion.spool import Spool
+from sidecar.data_files.open_file import DataLeaf
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.filters.arrays import Blocks
 
@@ -34,17 +35,18 @@ IN_MEMORY = 128 << 20
 
 @dataclass(frozen=True)
 class PooledFilters:
-    """The filters that one group has for one column of a file. ``units`` are unit ordinals by row group.
+    """The filters that one group has for a leaf column of a file. ``units`` are unit ordinals by row group."""
 
-    ``column`` is the index of a Parquet leaf or the id of an ORC column.
-    """
-
-    column: int
-    path: str
+    leaf: DataLeaf
     bundle: FilterBundle
     match: Match
     group: StoredGroup
     units: dict[int, int]
+
+    @property
+    def column(self) -> int:
+        """The number of the leaf."""
+        return self.leaf.index
 
     @property
     def key(self) -> GroupKey:

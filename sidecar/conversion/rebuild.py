@@ -19,7 +19,7 @@ from sidecar.conversion.outcome import DICTIONARY, VALUES, Way
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.encoding import Encoding
-from sidecar.parquet.arrow_values import ValueReader, check_pages
+from sidecar.parquet.arrow_values import check_readable, chunk_values
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import wholly_dictionary
@@ -43,7 +43,7 @@ class ParquetEvidence:
         self._source = source
         self._chunks = chunks
         for chunk in chunks:
-            _check_readable(footer, chunk)
+            check_readable(footer, chunk)
 
     def dictionary(self) -> list[pa.Array[Any]] | str:
         """Return arrays with every value at least once, or why a dictionary does not prove to have them all.
@@ -59,13 +59,7 @@ class ParquetEvidence:
     def values(self) -> tuple[Iterator[pa.Array[Any]], int]:
         """Return all values, and an upper limit of their number."""
         count = sum(max(chunk.num_values - (chunk.null_count or 0), 0) for chunk in self._chunks)
-        return chain.from_iterable(map(self._decode, self._chunks)), count
-
-    def _decode(self, chunk: ColumnChunk) -> Iterator[pa.Array[Any]]:
-        check_pages(self._source, chunk)
-        with ValueReader(self._source) as reader:
-            for (values,) in reader.batches(chunk.row_group, [chunk.leaf.index]):
-                yield values
+        return chain.from_iterable(chunk_values(self._source, chunk) for chunk in self._chunks), count
 
 
 def rebuild(evidence: ParquetEvidence, build: FilterFromArrays[F]) -> tuple[F, Way]:
@@ -80,16 +74,6 @@ def rebuild(evidence: ParquetEvidence, build: FilterFromArrays[F]) -> tuple[F, W
     if not isinstance(entries, str):
         return build(entries, sum(map(len, entries))), DICTIONARY
     return build(*evidence.values()), VALUES
-
-
-def _check_readable(footer: Footer, chunk: ColumnChunk) -> None:
-    reason = "the column chunk is in another file" if chunk.file_path else ""
-    if reason or chunk.leaf.encoding.not_indexable:
-        raise UnsupportedFeatureError(
-            reason or f"no filter for {chunk.leaf.encoding}: {chunk.leaf.encoding.not_indexable}",
-            file=footer.name,
-            column=chunk.leaf.path,
-        )
 
 
 def filter_of(form: type[B], encoding: Encoding, fpp: float) -> FilterFromArrays[B]:

@@ -12,11 +12,11 @@ from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import EXACT, FOLDED, IndexPlace, Outcome
 from sidecar.conversion.sound_page_index import sound_page_index
-from sidecar.errors import DamagedFileError, SidecarError, StorageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, reason_of
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import GroupIndexes, Piece, check_embeddable, embed
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup, read_footer
-from sidecar.parquet.inspect import find_leaf, reason_of
+from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_index import read_page_indexes

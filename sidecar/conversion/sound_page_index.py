@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, reason_of
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,

@@ -12,6 +12,7 @@ a file from another one of equal name, size, rows and row groups.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -22,25 +23,15 @@ import numpy as np
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.conversion.filter_pool import FilterPool
+from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import identity_of
 from sidecar.conversion.matching.match import Finder, Match
-from sidecar.conversion.rebuild import ParquetEvidence
-from sidecar.conversion.restore import filter_parts, other_filter_parts, restore_pages
-from sidecar.conversion.verify_orc import orc_value_problems
+from sidecar.conversion.restore import StoredEntry, every_part, stored_entries
 from sidecar.data_files.formats import opened_file
-from sidecar.data_files.open_orc import OpenOrc
-from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.errors import Problem, SidecarError, UsageError, problem_in
+from sidecar.data_files.open_file import DataLeaf, OpenFile
+from sidecar.errors import Problem, SidecarError, UsageError, place_and_reason, problem_in
 from sidecar.filters.arrays import Ordinals
-from sidecar.filters.orc.array_hash import hash_orc
-from sidecar.filters.orc.bloom import OrcBloomFilter
-from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer
-from sidecar.parquet.inspect import place_and_reason
-from sidecar.parquet.page_indexes.page_index import decode_column_index, decode_offset_index
-from sidecar.parquet.verify.filters import ValueCheck, ValuesLookedUp, value_problems
-from sidecar.parquet.verify.page_index import chunk_index_problems
+from sidecar.questions.value_check import ValueCheck, ValuesLookedUp
 from sidecar.storage.source import Source
 
 
@@ -103,79 +94,35 @@ def load_filters(pool: FilterPool, sidecar: SidecarFile, units: Ordinals) -> Ite
 
 
 def value_problems_of(
-    file: OpenParquet | OpenOrc, matches: list[Match], pool: FilterPool, check: ValueCheck
+    file: OpenFile, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
 ) -> Iterator[Problem]:
     """Yield a problem for each index that denies values of the file. ``pool`` has the filters of the file's units."""
-    if isinstance(file, OpenOrc):
-        return orc_value_problems(file, matches, pool, check)
-    return parquet_value_problems(file, matches, pool, check)
-
-
-def parquet_value_problems(
-    file: OpenParquet, matches: Sequence[Match], pool: FilterPool, check: ValueCheck
-) -> Iterator[Problem]:
-    """Yield the problems of a Parquet file; see :func:`value_problems_of`."""
-    for match in matches:
-        yield from _filter_problems(file.source, file.footer, match, pool, check)
-        yield from _page_index_problems(file.source, file.footer, match, check)
-
-
-def _filter_problems(
-    source: Source, footer: Footer, match: Match, pool: FilterPool, check: ValueCheck
-) -> Iterator[Problem]:
-    for part in [*filter_parts([match], footer), *other_filter_parts([match], footer)]:
-        for row_group in sorted(part.units):
-            if not pool.has(part, row_group):
-                continue
-            chunk = footer.row_groups[row_group].columns.get(part.column)
-            if chunk is None:
-                yield problem_in(footer.name, f"sidecar: {LOCKED}", part.path, row_group)
-                continue
-            found = pool.get(part, row_group)
-            if isinstance(found, OrcBloomFilter):
-                rule = OrcEncoding.parse(part.group.encoding)
-                texts = _orc_filter_problems(source, footer, chunk, (found, rule), check)
-            else:
-                texts = value_problems(source, footer, chunk, found, check, forms=False)
-            for text in texts:
-                yield problem_in(footer.name, f"sidecar: {text}", part.path, row_group)
-
-
-def _orc_filter_problems(
-    source: Source, footer: Footer, chunk: ColumnChunk, made: tuple[OrcBloomFilter, OrcEncoding], check: ValueCheck
-) -> Iterator[str]:
-    """Yield the problems of an ORC filter that was ``made`` for a Parquet chunk: all its values are looked up."""
-    (found, rule), asked, denied = made, 0, 0
-    try:
-        for values in ParquetEvidence(source, footer, [chunk]).values()[0]:
-            hashes = hash_orc(values.drop_null(), rule, twins=False)
-            asked, denied = asked + len(hashes), denied + len(hashes) - int(found.check(hashes).sum())
-    except SidecarError as error:
-        yield f"Bloom filter: values could not be looked up: {place_and_reason(error)}"
-        return
-    check.values += asked
-    if denied:
-        yield f"Bloom filter: denies {denied} of {asked} values that the column chunk has"
-
-
-def _page_index_problems(source: Source, footer: Footer, match: Match, check: ValueCheck) -> Iterator[Problem]:
-    for (row_group, leaf), stored in restore_pages([match], footer).items():
-        texts = [stored.reason] if stored.reason else []
-        if stored.offset_index is not None:
-            check.indexes += 1
-            column = None if stored.column_index is None else decode_column_index(stored.column_index)
-            offset = decode_offset_index(stored.offset_index)
-            chunk = footer.row_groups[row_group].columns[leaf]
-            texts += chunk_index_problems(source, footer, chunk, column, offset, forms=False)
-        for text in dict.fromkeys(texts):
-            yield problem_in(footer.name, f"sidecar: {text}", footer.columns[leaf].path, row_group)
-
-
-class _GivenFile(NamedTuple):
-    """A data file that the sidecar lists, and where its row groups are in the segments."""
-
-    path: str
-    matches: list[Match]
+    filters: dict[tuple[int, int], list[PooledFilters]] = defaultdict(list)
+    entries: dict[tuple[int, int], list[StoredEntry]] = defaultdict(list)
+    leaves: dict[int, DataLeaf] = {}
+    for part in every_part(matches, file):
+        for unit in part.units if file.fits(part.leaf, part.group) else ():
+            if pool.has(part, unit):
+                leaves[part.column] = part.leaf
+                filters[unit, part.column].append(part)
+    for entry in stored_entries(matches, file):
+        leaves[entry.leaf.index] = entry.leaf
+        entries[entry.unit, entry.leaf.index].append(entry)
+    for number in range(file.parts):
+        for index, leaf in sorted(leaves.items()) if file.part_units(number) else ():
+            column = file.column_part(number, leaf)
+            try:
+                for unit in file.part_units(number):
+                    texts: list[str] = []
+                    for part in filters.get((unit, index), ()):
+                        encoding = part.group.rule.parse_encoding(part.group.encoding)
+                        texts += column.filter_problems(unit, pool.get(part, unit), encoding, check)
+                    for entry in entries.get((unit, index), ()):
+                        texts += column.index_problems(unit, entry.stored, entry.is_proven, check)
+                    yield from (problem_in(file.name, f"sidecar: {text}", leaf.own_path, unit) for text in texts)
+            except SidecarError as error:
+                text = f"sidecar: values could not be looked up: {place_and_reason(error)}"
+                yield problem_in(file.name, text, leaf.own_path)
 
 
 def verify_against(
@@ -197,19 +144,25 @@ def verify_against(
     if not sidecar.segments:
         raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
     problems: list[Problem] = []
-    found = list(_find(Finder(sidecar, merged=True), paths, access, problems))
+    found = dict(_find(Finder(sidecar, merged=True), paths, access, problems))
     chosen = check.choose(len(found))
     with closing(FilterPool()) as pool:
-        picked = [file for number, file in enumerate(found) if number in chosen]
-        numbers = [match.number for file in picked for match in file.matches]
+        picked = {path: matches for number, (path, matches) in enumerate(found.items()) if number in chosen}
+        numbers = [match.number for matches in picked.values() for match in matches]
         problems += load_filters(pool, sidecar, sidecar.units_of(np.array(numbers, np.int64)))
-        for file in picked:
-            problems += _value_problems(file, pool, check, access)
-    seen = {match.number for file in found for match in file.matches}
+        for path, matches in picked.items():
+            try:
+                with opened_file(access, path) as file:
+                    problems += value_problems_of(file, matches, pool, check)
+            except SidecarError as error:
+                problems.append(problem_in(path, place_and_reason(error), error.column))
+    seen = {match.number for matches in found.values() for match in matches}
     return problems, replace(check.looked_up(), files_not_given=sidecar.num_files - len(seen))
 
 
-def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[Problem]) -> Iterator[_GivenFile]:
+def _find(
+    finder: Finder, paths: Sequence[str], access: Access, problems: list[Problem]
+) -> Iterator[tuple[str, list[Match]]]:
     """Yield the files that the sidecar lists. Each other file, and two that are one listed file, are problems."""
     taken: dict[int, str] = {}
     for path in paths:
@@ -223,12 +176,4 @@ def _find(finder: Finder, paths: Sequence[str], access: Access, problems: list[P
             other = taken.setdefault(match.number, path)
             if other != path:
                 problems.append(problem_in(path, f"sidecar: it is the same listed file as {other}"))
-        yield _GivenFile(path, matches)
-
-
-def _value_problems(file: _GivenFile, pool: FilterPool, check: ValueCheck, access: Access) -> Iterator[Problem]:
-    try:
-        with opened_file(access, file.path) as opened:
-            yield from value_problems_of(opened, file.matches, pool, check)
-    except SidecarError as error:
-        yield problem_in(file.path, place_and_reason(error), error.column)
+        yield path, matches

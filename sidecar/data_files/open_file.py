@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from sidecar.bundle.filters.filter_toc import StoredGroup
+    from sidecar.bundle.filters.rules import AnyFilter, IndexRule
+    from sidecar.bundle.indexes.row_indexes import EntryKind
     from sidecar.bundle.model import UnitEntry
     from sidecar.filters.block_filter import BlockFilter
     from sidecar.filters.layouts import ArrayLike
     from sidecar.filters.orc.bloom import OrcBloomFilter
+    from sidecar.filters.probes import AnyEncoding
     from sidecar.questions.bounds import Bounds
+    from sidecar.questions.value_check import ValueCheck
     from sidecar.storage.source import Source
 
 
@@ -23,8 +28,16 @@ class DataLeaf(Protocol):
     """A leaf column of a file. Paths have Parquet's style in both formats: ``a.list.element``, ``m.key_value.key``."""
 
     @property
+    def index(self) -> int:
+        """The number of the column: Parquet counts leaves, ORC has ids of columns."""
+
+    @property
     def path(self) -> str:
         """The dotted path in the file."""
+
+    @property
+    def own_path(self) -> str:
+        """The path in the style of the file's format, for messages: ``a.element`` in ORC."""
 
     @property
     def field_id(self) -> int | None:
@@ -42,6 +55,22 @@ class PartValues:
     """Whether they are the values of consecutive rows, and as many as a page may have."""
 
 
+class ColumnPart(Protocol):
+    """A leaf column of a part of a file, whose indexes are compared with its values.
+
+    Units are asked for in rising order, because values are decoded once. All methods raise the errors of reading.
+    """
+
+    def filter_problems(self, unit: int, found: AnyFilter, encoding: AnyEncoding, check: ValueCheck) -> Iterator[str]:
+        """Yield the problems of a filter of ``encoding`` that denies values of a unit; ``check`` counts these."""
+
+    def index_problems(self, unit: int, stored: Any, is_proven: bool, check: ValueCheck) -> Iterator[str]:
+        """Yield what contradicts a page index or row index of a unit out of a sidecar.
+
+        ``is_proven`` says that the file is certainly the one that was indexed.
+        """
+
+
 class OpenFile(Protocol):
     """An open data file whose metadata was read. Close it; the source stays open."""
 
@@ -56,12 +85,19 @@ class OpenFile(Protocol):
     """The sizes of the pages that were met, in bytes as stored."""
 
     @property
+    def index_blobs(self) -> str:
+        """The type of the blobs that have page indexes (row indexes) of files of the format."""
+
+    @property
     def units(self) -> Sequence[UnitEntry]:
         """The units of the file, in order."""
 
     @property
     def parts(self) -> int:
         """The number of parts."""
+
+    def part_units(self, part: int) -> range:
+        """Return the numbers of the units of a part."""
 
     def is_encrypted(self, leaf: Any) -> bool:
         """Return whether the leaf is encrypted in the file, with or without its key at hand."""
@@ -86,6 +122,27 @@ class OpenFile(Protocol):
 
     def values(self, part: int, leaf: Any, iceberg_type: str) -> Iterator[PartValues]:
         """Yield the values of a column of a part. Raises the errors of reading."""
+
+    def number_of(self, path: str) -> int:
+        """Return the number of the column with this path. Raises :class:`UsageError` for an unknown one."""
+
+    def check_embeddable(self) -> None:
+        """Raise :class:`UnsupportedFeatureError` for a file that cannot be rewritten with other indexes."""
+
+    def can_hold(self, rule: IndexRule) -> bool:
+        """Return whether files of the format can have filters of this kind."""
+
+    def may_have_new_filters(self, leaf: Any) -> bool:
+        """Return whether new filters may be built for the leaf."""
+
+    def values_size(self, part: int, leaf: Any) -> int:
+        """Return the bytes of a leaf's values in a part, as stored."""
+
+    def fits(self, leaf: Any, made: StoredGroup | EntryKind) -> bool:
+        """Return whether an index of a sidecar with this description can be one of the leaf's values."""
+
+    def column_part(self, part: int, leaf: Any) -> ColumnPart:
+        """Return a leaf column of a part, to compare indexes with its values."""
 
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """Return the bounds of the pages of a column of a part, if the file has a page index for it."""

@@ -8,19 +8,26 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
+from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.filters.rules import IndexRule, OrcRule
+from sidecar.bundle.indexes.row_indexes import EntryKind
 from sidecar.bundle.model import UnitEntry
 from sidecar.data_files.open_file import PartValues
+from sidecar.data_files.orc_column import OrcColumnPart
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.decode import read_row_groups
+from sidecar.orc.embed import check_embeddable
 from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
 from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
 from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
+from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.streams import DATA_STREAMS
-from sidecar.orc.stripe import StripeFooter, read_stripe_footer
+from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
+from sidecar.puffin.types import ROW_INDEX
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.source import Source
 
@@ -34,6 +41,16 @@ class OrcLeaf:
 
     column: OrcColumn
     path: str
+
+    @property
+    def index(self) -> int:
+        """See :class:`sidecar.data_files.open_file.DataLeaf`."""
+        return self.column.id
+
+    @property
+    def own_path(self) -> str:
+        """See :class:`sidecar.data_files.open_file.DataLeaf`."""
+        return self.column.path
 
     @property
     def field_id(self) -> int | None:
@@ -61,6 +78,7 @@ class OpenOrc:
     """See :class:`sidecar.data_files.open_file.OpenFile`. No key opens a column of an ORC file."""
 
     format: Final = "orc"
+    index_blobs: Final = ROW_INDEX
 
     def __init__(self, source: Source, tail: OrcTail) -> None:
         self.source, self.tail = source, tail
@@ -68,6 +86,8 @@ class OpenOrc:
         self.leaves: Sequence[Any] = leaves_of(tail)
         self.page_sizes: list[int] = []
         self._footers: dict[int, StripeFooter] = {}
+        self.first_units = first_units(tail)
+        """The number of row groups before each stripe; the last entry counts all of them."""
 
     @cached_property
     def statistics(self) -> FileStatistics:
@@ -77,9 +97,8 @@ class OpenOrc:
     @cached_property
     def units(self) -> Sequence[UnitEntry]:
         """See :class:`.OpenFile`."""
-        firsts = first_units(self.tail)
         return [
-            UnitEntry(firsts[stripe.ordinal] + group.ordinal, group.first_row, group.rows)
+            UnitEntry(self.first_units[stripe.ordinal] + group.ordinal, group.first_row, group.rows)
             for stripe in self.tail.stripes
             for group in stripe.row_groups
         ]
@@ -89,6 +108,10 @@ class OpenOrc:
         """See :class:`.OpenFile`."""
         return len(self.tail.stripes)
 
+    def part_units(self, part: int) -> range:
+        """See :class:`.OpenFile`."""
+        return range(self.first_units[part], self.first_units[part + 1])
+
     def is_encrypted(self, leaf: Any) -> bool:
         """See :class:`.OpenFile`."""
         return bool(leaf.column.encrypted)
@@ -97,7 +120,7 @@ class OpenOrc:
 
     def filter_bytes(self, part: int, leaf: Any) -> int | None:
         """See :class:`.OpenFile`."""
-        streams = self._footer(part).streams_of(leaf.column.id)
+        streams = self.footer(part).streams_of(leaf.column.id)
         lengths = [stream.length for stream in streams if stream.kind.startswith("BLOOM_FILTER")]
         return sum(lengths) if lengths else None
 
@@ -108,18 +131,47 @@ class OpenOrc:
 
     def cost(self, part: int, leaf: Any) -> int:
         """See :class:`.OpenFile`."""
-        streams = self._footer(part).streams_of(leaf.column.id)
+        streams = self.footer(part).streams_of(leaf.column.id)
         return sum(stream.length for stream in streams if stream.kind in DATA_STREAMS)
 
     def values(self, part: int, leaf: Any, iceberg_type: str) -> Iterator[PartValues]:
         """See :class:`.OpenFile`."""
-        stripe, footer = self.tail.stripes[part], self._footer(part)
+        stripe, footer = self.tail.stripes[part], self.footer(part)
         values = orc_values(leaf.column, iceberg_type, self.tail.writer)
         doubt = values if isinstance(values, str) else zone_doubt(leaf.column, footer.writer_timezone)
         if doubt or not isinstance(values, OrcValues):
             raise UnsupportedFeatureError(doubt, file=self.tail.name, column=leaf.path)
         for unit, array in enumerate(read_row_groups(self.source, self.tail, stripe, footer, leaf.column)):
             yield PartValues(unit, values.from_file(array), False)
+
+    def number_of(self, path: str) -> int:
+        """See :class:`.OpenFile`."""
+        return find_column(self.tail, path).id
+
+    def check_embeddable(self) -> None:
+        """See :class:`.OpenFile`."""
+        check_embeddable(self.tail)
+
+    def can_hold(self, rule: IndexRule) -> bool:
+        """See :class:`.OpenFile`."""
+        return isinstance(rule, OrcRule)
+
+    def may_have_new_filters(self, leaf: Any) -> bool:
+        """See :class:`.OpenFile`. Which columns may have some depends on the stripe, too."""
+        return True
+
+    def values_size(self, part: int, leaf: Any) -> int:
+        """See :class:`.OpenFile`."""
+        streams = self.footer(part).streams_of(leaf.column.id)
+        return sum(stream.length for stream in streams if stream.kind not in INDEX_STREAMS)
+
+    def fits(self, leaf: Any, made: StoredGroup | EntryKind) -> bool:
+        """See :class:`.OpenFile`. Filters of both kinds are made of ORC's values, in any encoding."""
+        return True
+
+    def column_part(self, part: int, leaf: Any) -> OrcColumnPart:
+        """See :class:`.OpenFile`."""
+        return OrcColumnPart(self, part, leaf.column)
 
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """See :class:`.OpenFile`. Row indexes of ORC are not looked at."""
@@ -133,7 +185,7 @@ class OpenOrc:
         for stripe in self.tail.stripes:
             if not stripe.num_rows:
                 continue
-            footer = self._footer(stripe.ordinal)
+            footer = self.footer(stripe.ordinal)
             kinds = (BLOOM_FILTER, BLOOM_FILTER_UTF8)
             ids = sorted({stream.column for stream in footer.streams if stream.kind in kinds})
             for index in read_indexes(self.source, self.tail, footer, ids, self.statistics).values():
@@ -159,7 +211,8 @@ class OpenOrc:
         """See :class:`.OpenFile`. Data of ORC has no checksums."""
         return self._digest
 
-    def _footer(self, part: int) -> StripeFooter:
+    def footer(self, part: int) -> StripeFooter:
+        """Return the footer of a stripe."""
         if part not in self._footers:
             self._footers[part] = read_stripe_footer(self.source, self.tail, self.tail.stripes[part])
         return self._footers[part]

@@ -9,18 +9,26 @@ from typing import Any, Final
 
 import xxhash
 
+from sidecar.bundle.filters.filter_toc import StoredGroup
+from sidecar.bundle.filters.rules import IndexRule, SplitBlockRule
+from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind
 from sidecar.bundle.model import UnitEntry
 from sidecar.data_files.open_file import PartValues
+from sidecar.data_files.parquet_column import ParquetColumnPart
 from sidecar.errors import StorageError, UnsupportedFeatureError
 from sidecar.filters.block_filter import BlockFilter
+from sidecar.filters.column_types import ColumnType
 from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.dictionary import read_dictionary
+from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.identity import is_distinctive, pages_digest, pages_fingerprint
+from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_indexes.page_bounds import offset_index_problems, page_bounds
 from sidecar.parquet.page_indexes.page_index import OffsetIndex, read_page_indexes
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
+from sidecar.puffin.types import PAGE_INDEX
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.source import Source, WrappingSource
 
@@ -56,6 +64,7 @@ class OpenParquet:
     """See :class:`sidecar.data_files.open_file.OpenFile`."""
 
     format: Final = "parquet"
+    index_blobs: Final = PAGE_INDEX
 
     def __init__(self, source: Source, footer: Footer) -> None:
         self.source, self.footer = source, footer
@@ -75,6 +84,10 @@ class OpenParquet:
     def parts(self) -> int:
         """See :class:`.OpenFile`."""
         return len(self.footer.row_groups)
+
+    def part_units(self, part: int) -> range:
+        """See :class:`.OpenFile`."""
+        return range(part, part + 1)
 
     def is_encrypted(self, leaf: Any) -> bool:
         """See :class:`.OpenFile`."""
@@ -116,6 +129,37 @@ class OpenParquet:
                     self._reader = ValueReader(self._source)
                 for (values,) in self._reader.batches(part, [leaf.index], PAGE_ROWS):
                     yield PartValues(0, values, True)
+
+    def number_of(self, path: str) -> int:
+        """See :class:`.OpenFile`."""
+        return find_leaf(self.footer, path).index
+
+    def check_embeddable(self) -> None:
+        """See :class:`.OpenFile`."""
+        check_embeddable(self.source, self.footer)
+
+    def can_hold(self, rule: IndexRule) -> bool:
+        """See :class:`.OpenFile`."""
+        return isinstance(rule, SplitBlockRule)
+
+    def may_have_new_filters(self, leaf: Any) -> bool:
+        """See :class:`.OpenFile`."""
+        return leaf.encoding.not_indexable is None
+
+    def values_size(self, part: int, leaf: Any) -> int:
+        """See :class:`.OpenFile`."""
+        size: int = self.footer.row_groups[part].columns.stored[leaf.index].total_compressed_size
+        return size
+
+    def fits(self, leaf: Any, made: StoredGroup | EntryKind) -> bool:
+        """See :class:`.OpenFile`."""
+        if isinstance(made, RowIndexKind):
+            return False
+        return made.encoding == leaf.encoding.name or made.encoding == ColumnType.parse(leaf.iceberg_type).orc_encoding
+
+    def column_part(self, part: int, leaf: Any) -> ParquetColumnPart:
+        """See :class:`.OpenFile`."""
+        return ParquetColumnPart(self, part, leaf.index)
 
     def close(self) -> None:
         """See :class:`.OpenFile`."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.conversion.outcome import EXACT, NONE, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
-from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, reason_of
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
@@ -27,7 +27,6 @@ from sidecar.parquet.bloom import FoundFilter, doubt_of, encode_header, read_blo
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.build import take_values
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.pages import wholly_dictionary

@@ -20,7 +20,6 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from pyiceberg.table import Table
 
@@ -31,14 +30,15 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.match import Finder
 from sidecar.conversion.reuse import GOOD
 from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_file import DataLeaf
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.file import NewIndexes
 from sidecar.embedding.many import NewFiles, WrittenFiles, targets_of_listed
-from sidecar.embedding.orc_file import PLACEMENT
-from sidecar.embedding.orc_restorer import OrcRestorer, plan_orc_restore
+from sidecar.embedding.orc_restorer import OrcRestorer
 from sidecar.embedding.report import EmbedReport
-from sidecar.embedding.restorer import RestoreChoice, Restorer, plan_restore
+from sidecar.embedding.restore_plan import RestoreChoice, plan_restore
+from sidecar.embedding.restorer import Restorer
 from sidecar.embedding.target_folder import make_folder_of
 from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.filters.sizing import DEFAULT_FPP
@@ -47,12 +47,10 @@ from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.statistics_files.find_sidecar import open_sidecar
 from sidecar.many_files.each import sorted_out
 from sidecar.many_files.find import FoundFiles, Paths
-from sidecar.parquet.embed import check_embeddable
-from sidecar.results.choices import Placement
 from sidecar.run import ReportingThreads, one_step, report_progress
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
-from sidecar.storage.source import AnyPath, Source
+from sidecar.storage.source import AnyPath
 
 log = logging.getLogger(__name__)
 
@@ -120,17 +118,10 @@ def restore_file(access: Access, sidecar: str, source: str, target: str, columns
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A file that is ready to be written, with the restorer that finds its indexes.
-
-    ``parts`` are the filters that are read out of bundles for it.
-    """
+    """A file that is ready to be written, with the restorer that finds its indexes."""
 
     path: str
-    source: Source
     target: str
-    size: int
-    placement: Placement | Literal["stripe"]
-    parts: list[PooledFilters]
     restorer: Restorer | OrcRestorer
     start: float
 
@@ -219,32 +210,26 @@ class _Restoring:
     def _prepare(self, path: str) -> _Prepared:
         start, target = time.monotonic(), self._new.targets[path]
         file = self._open(path)
-        source = file.source
         try:
             if not self._new.is_one:
                 make_folder_of(target)
-            restorer: Restorer | OrcRestorer
-            if isinstance(file, OpenOrc):
-                self._name_fields((column.path, column.field_id) for column in file.tail.columns)
-                orc_plan = plan_orc_restore(self._finder, file, self._choice)
-                restorer = OrcRestorer(source, orc_plan, self._choice, self._pool, self._provers)
-                parts = orc_plan.exact_parts
-                return _Prepared(path, source, target, file.size, PLACEMENT, parts, restorer, start)
-            self._name_fields((leaf.path, leaf.field_id) for leaf in file.leaves)
-            check_embeddable(source, file.footer)
-            plan = plan_restore(self._finder, file, self._choice)
-            restorer = Restorer(source, plan, self._choice, self._pool, self._provers)
-            parts, placement = plan.exact_parts, self._choice.placement
-            return _Prepared(path, source, target, file.size, placement, parts, restorer, start)
+            self._name_fields(file.leaves)
+            return _Prepared(path, target, self._restorer(file), start)
         except BaseException:
-            source.close()
+            file.source.close()
             raise
+
+    def _restorer(self, file: OpenParquet | OpenOrc) -> Restorer | OrcRestorer:
+        """Return what gives a file its indexes: each format has its own writer."""
+        if isinstance(file, OpenOrc):
+            return OrcRestorer(plan_restore(self._finder, file, self._choice), self._choice, self._pool, self._provers)
+        return Restorer(plan_restore(self._finder, file, self._choice), self._choice, self._pool, self._provers)
 
     def _write(self, file: _Prepared) -> EmbedReport:
         restorer = file.restorer
         with (
             enough_memory(),
-            closing(file.source),
+            closing(restorer.plan.file.source),
             closing(restorer),
             nullcontext() if self._new.is_one else one_step(),
         ):
@@ -252,18 +237,18 @@ class _Restoring:
                 restorer.proven.result()
             with self._new.access.create(file.target) as sink:
                 written, outcomes = restorer.write(sink)
-                notes = restorer.notes(self._new.access, file.target) if isinstance(restorer, Restorer) else []
+                notes = restorer.notes(self._new.access, file.target)
         report = EmbedReport(
             source=file.path,
             target=file.target,
-            placement=file.placement,
-            size_before=file.size,
+            placement=restorer.placement,
+            size_before=restorer.plan.file.size,
             written=written,
             outcomes=outcomes,
             seconds=time.monotonic() - file.start,
             fpp=restorer.fpp,
             sidecar=self._sidecar.source.name,
-            encrypted_filters=isinstance(restorer, Restorer) and restorer.encrypted_filters,
+            encrypted_filters=restorer.encrypted_filters,
             notes=notes,
             damage=[*self._sidecar.warnings, *restorer.damage],
             witness=restorer.witness,
@@ -277,7 +262,7 @@ class _Restoring:
             return
         paths, listed = self._new.found.files, self._sidecar.num_files
         if self._new.is_one:
-            self._pool.load(first.parts)
+            self._pool.load(first.restorer.plan.exact_parts)
         elif self._choice.bloom is None and 2 * len(paths) >= listed:
             self._pool.load_all(self._sidecar)
         else:
@@ -289,17 +274,15 @@ class _Restoring:
         try:
             file = self._open(path)
             with closing(file.source):
-                if isinstance(file, OpenOrc):
-                    return plan_orc_restore(self._finder, file, self._choice).exact_parts
                 return plan_restore(self._finder, file, self._choice).exact_parts
         except SidecarError:  # it is reported where the file is opened to be written
             return []
 
-    def _name_fields(self, leaves: Iterable[tuple[str, int | None]]) -> None:
-        """Tell the sidecar which fields ``bundle_keys`` name. ``leaves`` are paths and field ids of a file's leaves."""
+    def _name_fields(self, leaves: Iterable[DataLeaf]) -> None:
+        """Tell the sidecar which fields ``bundle_keys`` name."""
         keys = self._new.access.keys
         by_path = {} if keys is None else keys.bundle_keys
-        named = {field_id: by_path[path] for path, field_id in leaves if field_id is not None and path in by_path}
+        named = {leaf.field_id: by_path[leaf.own_path] for leaf in leaves if leaf.field_id and leaf.own_path in by_path}
         if named:
             self._sidecar.name_fields(named)
 

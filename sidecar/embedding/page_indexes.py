@@ -16,10 +16,9 @@ from sidecar.bundle.kinds.declared import PAGE_INDEX
 from sidecar.conversion.outcome import EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import NEVER
 from sidecar.embedding.filters import ValuesFilter, locked_indexes
-from sidecar.errors import SidecarError, StorageError
+from sidecar.errors import SidecarError, StorageError, reason_of
 from sidecar.parquet.embed import Piece
 from sidecar.parquet.footer import ColumnChunk, Footer, RowGroup
-from sidecar.parquet.inspect import reason_of
 from sidecar.parquet.page_indexes.build import build_page_index, nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems

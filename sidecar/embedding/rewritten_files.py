@@ -21,7 +21,7 @@ from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.engines.work import WorkEngine
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError, reason_of
 from sidecar.filters.leaf import Leaf
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.iceberg.replace import NewPaths
@@ -29,7 +29,6 @@ from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
 from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.inspect import reason_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.remote import is_stored
 from sidecar.storage.source import Source

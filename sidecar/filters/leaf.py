@@ -71,6 +71,8 @@ class Leaf:
         """The names of the path joined by dots: ``a.list.element``."""
         return ".".join(self.parts)
 
+    own_path = path
+
     @property
     def width(self) -> int | None:
         """Bytes of a PLAIN value, ``None`` for BOOLEAN and BYTE_ARRAY."""

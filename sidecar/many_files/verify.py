@@ -14,7 +14,7 @@ from sidecar.errors import Problem, SidecarError, UsageError, enough_memory, ref
 from sidecar.files import ORC, PARQUET, VerifiedFile, verify_file
 from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
-from sidecar.parquet.verify.filters import ValuesLookedUp
+from sidecar.questions.value_check import ValuesLookedUp
 from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from sidecar.errors import UnsupportedFeatureError, first_line, located, undecodable
 from sidecar.parquet.compression import check_codec, check_page_size
 from sidecar.parquet.decoded_size import DELTA_BYTE_ARRAY, MAX_PREFIXED, prefix_bytes_a_value
-from sidecar.parquet.footer import ColumnChunk, read_footer
+from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.pages import PageHeader, has_bit_packed_levels, walk_pages, with_single_blocks
 from sidecar.parquet.schema import is_wide_decimal
 from sidecar.storage.locations import local_path
@@ -131,6 +131,25 @@ class ValueReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check_readable(footer: Footer, chunk: ColumnChunk) -> None:
+    """Raise :class:`UnsupportedFeatureError` for a chunk in another file, and for a type without filters."""
+    reason = "the column chunk is in another file" if chunk.file_path else ""
+    if reason or chunk.leaf.encoding.not_indexable:
+        raise UnsupportedFeatureError(
+            reason or f"no filter for {chunk.leaf.encoding}: {chunk.leaf.encoding.not_indexable}",
+            file=footer.name,
+            column=chunk.leaf.path,
+        )
+
+
+def chunk_values(source: Source, chunk: ColumnChunk) -> Iterator[pa.Array[Any]]:
+    """Yield all values of a chunk. Raises the errors of :func:`check_pages` and :meth:`ValueReader.batches`."""
+    check_pages(source, chunk)
+    with ValueReader(source) as reader:
+        for (values,) in reader.batches(chunk.row_group, [chunk.leaf.index]):
+            yield values
 
 
 def flatten(array: Any) -> list[pa.Array[Any]]:

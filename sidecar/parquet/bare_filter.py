@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, located, problem_in
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, located, problem_in, reason_of
 from sidecar.filters import historical
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
@@ -19,7 +19,7 @@ from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import MAX_HEADER, FoundFilter, check_num_bytes, header_doubt
-from sidecar.parquet.inspect import ParquetFilterInfo, describe_found, reason_of
+from sidecar.parquet.inspect import ParquetFilterInfo, describe_found
 from sidecar.parquet.thrift import decode_struct
 from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.storage.source import Source

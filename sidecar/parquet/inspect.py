@@ -10,7 +10,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sidecar.errors import Problem, SidecarError, UnsupportedFeatureError, UsageError, column_hint, problem_in
+from sidecar.errors import (
+    Problem,
+    SidecarError,
+    UnsupportedFeatureError,
+    UsageError,
+    column_hint,
+    problem_in,
+    reason_of,
+)
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.values import probe_hashes
@@ -249,17 +257,6 @@ def describe_found(found: FoundFilter) -> ParquetFilterInfo:
         reason=found.reason,
         sha256=hashlib.sha256(found.filter.to_bytes()).hexdigest(),
     )
-
-
-def reason_of(error: SidecarError) -> str:
-    """Return an error as one line, without file and column, which the answer names elsewhere."""
-    parts = (("expected", error.expected), ("found", error.found))
-    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
-
-
-def place_and_reason(error: SidecarError) -> str:
-    """Return an error as one line with its offset, so that all checks report it in the same words."""
-    return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
 
 
 def _range(offset: int | None, length: int | None) -> ByteRange | None:

@@ -25,10 +25,10 @@ from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, Statisti
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
-from sidecar.parquet.verify.filters import ValueCheck
 from sidecar.planning.verify_records import RecordedColumns, live_entries, manifest_problems
 from sidecar.planning.verify_registration import other_file_problems, registered_file_problems
 from sidecar.planning.verify_values import table_value_problems
+from sidecar.questions.value_check import ValueCheck
 from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:

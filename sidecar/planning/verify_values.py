@@ -19,7 +19,7 @@ from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 
 TASK_BYTES = 1 << 30
 """Bytes of the data files of a task, about."""

@@ -64,7 +64,6 @@ from sidecar.parquet.inspect import ParquetEncryptionInfo as ParquetEncryptionIn
 from sidecar.parquet.inspect import ParquetFileInfo as ParquetFileInfo
 from sidecar.parquet.inspect import ParquetFilterInfo as ParquetFilterInfo
 from sidecar.parquet.inspect import ParquetRowGroupInfo as ParquetRowGroupInfo
-from sidecar.parquet.verify.filters import ValuesLookedUp as ValuesLookedUp
 from sidecar.planning.funnel import Funnel as Funnel
 from sidecar.planning.funnel import ManifestUse as ManifestUse
 from sidecar.planning.funnel import SidecarUsed as SidecarUsed
@@ -74,6 +73,7 @@ from sidecar.planning.plan_history import StageFinding as StageFinding
 from sidecar.planning.row_groups import KeptRowGroups as KeptRowGroups
 from sidecar.puffin.inspect import PuffinBlobInfo as PuffinBlobInfo
 from sidecar.puffin.inspect import PuffinFooterInfo as PuffinFooterInfo
+from sidecar.questions.value_check import ValuesLookedUp as ValuesLookedUp
 from sidecar.reading.report import TableScanReport as TableScanReport
 from sidecar.reports.advising.report import Advice as Advice
 from sidecar.reports.advising.report import AdviceSample as AdviceSample

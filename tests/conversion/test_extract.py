@@ -273,7 +273,7 @@ def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
     sidecar.extract([str(path) for path in paths], puffin)
     report = sidecar.embed(str(plain_of(paths[3])), into=str(tmp_path / "a.parquet"), from_=puffin).only
     assert report.ways()["bloom"] == {"exact": 9}
-    monkeypatch.setattr("sidecar.embedding.restorer.LARGE_BUNDLE", 0)
+    monkeypatch.setattr("sidecar.embedding.restore_plan.LARGE_BUNDLE", 0)
     report = sidecar.embed(str(plain_of(paths[3])), into=str(tmp_path / "b.parquet"), from_=puffin).only
     assert set(report.ways()["bloom"]) == {"values", "dictionary"}
     assert all("bytes of values cost less than" in o.reason for o in report.outcomes if o.kind == "bloom")
@@ -283,7 +283,7 @@ def test_of_many_plain_files_one_is_taken_exactly_until_that_costs_too_much(
 
 
 def test_filters_of_values_lose_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.embedding.restorer.allowed_bytes", lambda parts, values: 0)
+    monkeypatch.setattr("sidecar.embedding.restore_plan.allowed_bytes", lambda parts, values: 0)
     path = indexed(tmp_path, 1)
     puffin, back = str(tmp_path / "x.puffin"), tmp_path / "back.parquet"
     sidecar.extract([str(path)], puffin)

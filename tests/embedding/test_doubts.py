@@ -63,10 +63,9 @@ def test_days_have_the_keys_of_both_calendars_unless_the_file_has_one(
 
 
 def test_of_two_leaves_with_an_id_none_has_the_filter() -> None:
-    leaf = SimpleNamespace(field_id=5, path="a", encoding=SimpleNamespace(name="int64"))
-    for columns, found in (([leaf], leaf), ([leaf, leaf], None)):
-        footer: Any = SimpleNamespace(columns=columns)
-        assert find_leaf(footer, 5, "id", "int64") is found
+    leaf: Any = SimpleNamespace(field_id=5, path="a")
+    for leaves, found in (([leaf], leaf), ([leaf, leaf], None)):
+        assert find_leaf(leaves, 5, "id") is found
 
 
 def test_a_page_in_another_place_is_a_contradiction(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

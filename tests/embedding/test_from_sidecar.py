@@ -18,7 +18,7 @@ from sidecar.parquet.bloom import read_bloom_filter
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
 from sidecar.parquet.verify.file import verify_file
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from tests.bundle.cases import extract_filter

@@ -16,7 +16,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 import sidecar
 from sidecar.conversion.matching.identity import Identity
 from sidecar.conversion.matching.match import Match, prove
-from sidecar.embedding import orc_restorer, restorer
+from sidecar.embedding import restore_plan
 from sidecar.errors import StorageError, UsageError, WrongChecksumError
 from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import LocalSource
@@ -58,7 +58,7 @@ def test_a_wrong_file_is_copied_and_not_published(tmp_path: Path, monkeypatch: p
         return prove(identity, matches)
 
     out.mkdir()
-    monkeypatch.setattr(restorer, "prove", late)
+    monkeypatch.setattr(restore_plan, "prove", late)
     with pytest.raises(UsageError, match=ANEW):
         sidecar.embed(str(bare), into=str(out / "1.parquet"), from_=puffin)
     assert copied[0].endswith(".sidecar-tmp")
@@ -141,12 +141,12 @@ def test_checksums_of_the_right_pages_are_not_computed(tmp_path: Path, monkeypat
     assert report.ways()["bloom"] == {"exact": 6}
 
 
-@pytest.mark.parametrize("module", [restorer, orc_restorer])
+@pytest.mark.parametrize("make", ["parquet", "orc"])
 def test_a_file_stays_open_until_its_proof_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
 ) -> None:
     """Else the number of its descriptor is soon another file's, whose bytes would go into the digest."""
-    if module is restorer:
+    if make == "parquet":
         bare, puffin = indexed(tmp_path, 1)
     else:
         bare, puffin = orc_pair(tmp_path)
@@ -162,7 +162,7 @@ def test_a_file_stays_open_until_its_proof_has_ended(
         failed.set()
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr(module, "prove", late)
+    monkeypatch.setattr(restore_plan, "prove", late)
     monkeypatch.setattr("sidecar.embedding.from_sidecar.create_target", fail)
     with pytest.raises(StorageError, match="the disk is full"):
         sidecar.embed(str(bare), into=str(tmp_path / "out"), from_=puffin)

@@ -19,9 +19,8 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.orc.verify.values import RowGroupSampler
 from sidecar.orc.verify.verify import verify_file as verify_orc
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.local import LocalSource
 from tests.embedding.witness_cases import ROWS, extracted, keys_of
 
@@ -46,8 +45,7 @@ def orc(tmp_path: Path) -> Path:
 
 def _sound(path: str) -> bool:
     source = LocalSource(path)
-    check: RowGroupSampler = ValueCheck()
-    return verify_orc(source, check) == []
+    return verify_orc(source, ValueCheck()) == []
 
 
 def test_orc_data_is_known_by_its_digest(orc: Path, tmp_path: Path) -> None:

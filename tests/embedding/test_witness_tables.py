@@ -15,7 +15,7 @@ import pytest
 import sidecar
 from sidecar.conversion.matching import witness
 from sidecar.conversion.matching.match import BY_TABLE, Match
-from sidecar.embedding.restorer import proof_of
+from sidecar.embedding.restore_plan import proof_of
 from sidecar.errors import UsageError
 from tests.embedding.witness_cases import asked, assert_nothing_lost, write
 from tests.lost_values import duckdb_finds

@@ -156,7 +156,7 @@ def test_statistics_that_lie_are_found_by_the_values() -> None:
     at = whole.index(own, stream.offset, stream.offset + stream.length)
     maximum = own.index(b"\x10") + 1
     whole[at + maximum] -= 2  # zigzag: one less
-    from sidecar.parquet.verify.filters import ValueCheck
+    from sidecar.questions.value_check import ValueCheck
 
     texts = [p.problem for p in verify_file(BytesSource(bytes(whole)), ValueCheck()) if p.column == "c_small"]
     assert any("the row group has" in text for text in texts)

@@ -21,7 +21,7 @@ from sidecar.orc.compression import compress, decompress
 from sidecar.orc.decode import ColumnDecoder
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.source import BytesSource
 from tests.orc.lies import edited
 

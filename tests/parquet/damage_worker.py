@@ -28,7 +28,7 @@ from sidecar.parquet.inspect import inspect_file, probe_file
 from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.pages import walk_pages
 from sidecar.parquet.verify.file import verify_file
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.source import BytesSource
 
 MOST = 64 << 20

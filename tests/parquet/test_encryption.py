@@ -25,7 +25,7 @@ from sidecar.parquet.inspect import probe_file as probe
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.thrift import PADDING, encode_struct
 from sidecar.parquet.verify.file import verify_file as verify
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource, SourceFile

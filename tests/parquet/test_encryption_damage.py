@@ -49,7 +49,7 @@ from sidecar.parquet.thrift import (
     encode_struct,
 )
 from sidecar.parquet.verify.file import verify_file
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.reading.scanning import scan
 from sidecar.storage.source import BytesSource, CountingSource
 from tests.parquet.encrypted import opened, path_of

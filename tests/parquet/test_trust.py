@@ -39,7 +39,7 @@ from sidecar.parquet.page_indexes.page_index import (
 from sidecar.parquet.thrift import encode_struct
 from sidecar.parquet.trust import WRONG_WRITERS, why_not_believed, wrong_writers
 from sidecar.parquet.verify.file import verify_file
-from sidecar.parquet.verify.filters import ValueCheck
+from sidecar.questions.value_check import ValueCheck
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource

@@ -21,7 +21,8 @@ from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.thrift import BINARY, I32, STRUCT, Items, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
-from sidecar.parquet.verify.filters import ValueCheck, value_problems
+from sidecar.parquet.verify.filters import value_problems
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource
 from tests.parquet.foreign import DATA, WRITERS

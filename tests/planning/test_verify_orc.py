@@ -10,7 +10,7 @@ import pyarrow.orc as po
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 import sidecar
 from sidecar.orc.tail import read_tail
@@ -123,6 +123,25 @@ def test_other_values_under_an_indexed_path_are_named(form: str, catalog: Any) -
     assert any(text.startswith("sidecar: row index: statistics:") for text in texts)
     assert any(text.startswith("sidecar: Bloom filter: denies ") for text in texts)
     assert {p.unit for p in problems} == {0, 1, 2}
+
+
+def test_elements_that_are_found_by_name_are_looked_up(catalog: Any) -> None:
+    """The file has no ids: the sidecar names the element of the list as Parquet files do."""
+    schema = Schema(NestedField(1, "l", ListType(2, StringType())))
+    mapping = {"schema.name-mapping.default": schema.name_mapping.model_dump_json()}
+    table = catalog.create_table("db.verify_orc_elements", schema, properties=mapping)
+    lists = [pa.table({"l": [[f"{letter}{n:05}"] for n in range(120)]}) for letter in "ab"]
+    path = append_orc(table, lists[0], ids=False, row_index_stride=50, compression="uncompressed")
+    sidecar.build(table, ["l.element"], kinds=KINDS, engine="local")
+    table.refresh()
+    found = sidecar.verify(table, data=True)
+    assert (found.problems, found.looked_up.values, found.looked_up.indexes) == ([], 120, 3)
+    size = path.stat().st_size
+    path.unlink()
+    write_orc(path, lists[1], schema, False, row_index_stride=50, compression="uncompressed")
+    assert size == path.stat().st_size
+    denied = [p for p in sidecar.verify(table, data=True).problems if "Bloom filter: denies" in p.problem]
+    assert [(p.column, p.unit) for p in denied] == [("l.element", unit) for unit in range(3)]
 
 
 def test_a_damaged_orc_file_is_a_problem(catalog: Any) -> None:

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidecar.conversion.matching.identity import is_local
-from sidecar.errors import SidecarError, StorageError
+from sidecar.errors import SidecarError, StorageError, place_and_reason
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.build import ScannedChunk, scan_chunk, scan_first_page
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.verify.filters import ValueLookup

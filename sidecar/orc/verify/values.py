@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,20 +28,11 @@ from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.trust import hashes_wrongly, writer_doubt
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.source import Source
 
 _TIMES = ("TIMESTAMP", "TIMESTAMP_INSTANT")
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-
-
-class RowGroupSampler(Protocol):
-    """The choice of row groups whose values are checked, and the counts of checked values and indexes."""
-
-    values: int
-    indexes: int
-
-    def choose(self, units: int) -> set[int]:
-        """Return some of the numbers from 0 to ``units`` - 1."""
 
 
 @dataclass
@@ -81,7 +72,7 @@ def value_problems(
     footer: StripeFooter,
     index: StripeIndex,
     groups: set[int],
-    check: RowGroupSampler,
+    check: ValueCheck,
     stripe: ObservedValues,
 ) -> Iterator[tuple[int | None, str]]:
     """Yield problems of statistics and filters that contradict the column's values in ``groups`` of the stripe.

@@ -22,11 +22,12 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, read_tail
 from sidecar.orc.verify.index import index_problems
-from sidecar.orc.verify.values import ObservedValues, RowGroupSampler, deny_nothing, value_problems
+from sidecar.orc.verify.values import ObservedValues, deny_nothing, value_problems
+from sidecar.questions.value_check import ValueCheck
 from sidecar.storage.source import Source
 
 
-def verify_file(source: Source, values: RowGroupSampler | None = None) -> list[Problem]:
+def verify_file(source: Source, values: ValueCheck | None = None) -> list[Problem]:
     """Return every defect of tail, stripe footers, row indexes, filters and compression chunks.
 
     With ``values``, the statistics and filters of the row groups that it chooses are compared with their values. Reads
@@ -127,7 +128,7 @@ class _StripeCheck:
         self.statistics = statistics
         self.observed = observed
 
-    def problems(self, groups: set[int], values: RowGroupSampler | None) -> Iterator[Problem]:
+    def problems(self, groups: set[int], values: ValueCheck | None) -> Iterator[Problem]:
         """Yield the problems of the stripe; ``groups`` has the row groups whose values are checked."""
         try:
             footer = read_stripe_footer(self.source, self.tail, self.stripe)
@@ -150,7 +151,7 @@ class _StripeCheck:
         footer: StripeFooter,
         index: StripeIndex,
         groups: set[int],
-        values: RowGroupSampler,
+        values: ValueCheck,
     ) -> Iterator[Problem]:
         """Yield problems of statistics and filters that deny values."""
         column, observed, complete = index.column, ObservedValues(), True

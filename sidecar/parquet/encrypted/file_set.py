@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, Problem, SidecarError, StorageError, UsageError, problem_in
+from sidecar.errors import DamagedFileError, Problem, SidecarError, StorageError, UsageError, problem_in, reason_of
 from sidecar.parquet.encrypted.footer import read_declaration
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.inspect import reason_of
 from sidecar.storage.source import Source
 
 

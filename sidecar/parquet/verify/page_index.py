@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from sidecar.errors import DamagedFileError, Problem, SidecarError, problem_in
+from sidecar.errors import DamagedFileError, Problem, SidecarError, place_and_reason, problem_in, reason_of
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.inspect import place_and_reason, reason_of
 from sidecar.parquet.page_indexes.build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
 from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_indexes.page_index import (

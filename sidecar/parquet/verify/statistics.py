@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, place_and_reason
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.inspect import place_and_reason
 from sidecar.parquet.page_indexes.build import ScannedPage, scan_chunk
 from sidecar.parquet.page_indexes.page_bounds import stated_bounds
 from sidecar.parquet.trust import is_float
