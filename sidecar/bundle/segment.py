@@ -242,6 +242,18 @@ class Segment:
             return None
         return self._index.find(file)
 
+    def repeated_files(self) -> dict[int, tuple[DataFileIdentity, int, tuple[bytes | None, ...]]]:
+        """Return the identity, spec and partition of files that are listed more than once, by ordinal.
+
+        Their fingerprints find none of them. Copies of one partition have the same indexes.
+        """
+        again = [] if self._index is None else self._index.repeated
+        partitions = self.partitions() if again else None
+        if partitions is None:
+            return {}
+        rows = zip(again, self.files(again), partitions.take(again).to_pylist(), strict=True)
+        return {i: (e.identity, p["spec_id"], tuple(p["partition"])) for i, e, p in rows if e is not None}
+
     def named_file(self, path: str, file_size: int, record_count: int) -> int | None:
         """Return the ordinal of the only listed file with this path, size and record count; else ``None``.
 

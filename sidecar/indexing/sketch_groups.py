@@ -4,6 +4,7 @@ A sketch cannot forget a value, so after removals a whole group is read again. T
 are deleted, partitions are overwritten and compacted) and by commit. So the files of one partition and of one commit
 are neighbours. A group ends before the next partition if it has a quarter of the most files or bytes, and before the
 next commit if it has half; without a least size, a table of small commits would get a sketch of 32 KiB for each file.
+In a table of one partition it also ends if no more files follow: so a rollback leaves groups that lose nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def group_files(files: Sequence[SnapshotFile]) -> list[list[SnapshotFile]]:
     ordered = sorted(files, key=lambda file: (first[_partition(file)], _age(file)))
     groups: list[list[SnapshotFile]] = []
     held = 0
-    for file in ordered:
-        if not groups or _ends(groups[-1], held, file):
+    for at, file in enumerate(ordered):
+        if not groups or _ends(groups[-1], held, file, len(ordered) - at if len(first) == 1 else len(ordered)):
             groups.append([])
             held = 0
         groups[-1].append(file)
@@ -61,14 +62,14 @@ def _age(file: SnapshotFile) -> tuple[int, int]:
     return file.known_as.file_sequence_number, file.ordinal
 
 
-def _ends(group: Sequence[SnapshotFile], held: int, following: SnapshotFile) -> bool:
-    """Return whether a group of ``held`` bytes ends before the ``following`` file."""
+def _ends(group: Sequence[SnapshotFile], held: int, following: SnapshotFile, newer: int) -> bool:
+    """Return whether a group of ``held`` bytes ends before the ``following`` file, the first of ``newer`` ones."""
     if len(group) >= MOST_FILES or held + following.file_size > MOST_BYTES:
         return True
     share = max(len(group) / MOST_FILES, held / MOST_BYTES)
     if _partition(group[-1]) != _partition(following):
         return share >= 1 / _PARTITION_SHARE
-    return _commit(group[-1]) != _commit(following) and share >= 1 / _COMMIT_SHARE
+    return _commit(group[-1]) != _commit(following) and (share >= 1 / _COMMIT_SHARE or len(group) >= newer)
 
 
 def _commit(file: SnapshotFile) -> int | None:

@@ -33,6 +33,7 @@ from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import outcome_of, rates_apart
 from sidecar.indexing.previous.carrying import SegmentCarrier
 from sidecar.indexing.previous.earlier import gone_fields
+from sidecar.indexing.previous.earlier_sketches import marks_by_files
 from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
@@ -101,7 +102,7 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
         return Build(prepared, reason)
-    if not prepared.has_right_counts or not (earlier.is_whole(table) or is_large):
+    if not prepared.has_right_counts or not (is_large or (earlier.is_whole(table) and not earlier.counts.are_high)):
         return Build(prepared, reason)
     entry = _with_marks(found.statistics, prepared)
     return RegisterAgain(found, entry, f"the sidecar of snapshot {found.snapshot_id} answers for all files")
@@ -117,6 +118,8 @@ def _why(prepared: PreparedBuild, can_improve: bool) -> str:
         return f"the sidecar was {found.displaced.sentence}"
     if found is not None and _can_count_more(prepared, found):
         return "distinct counts lack files that are counted by now"
+    if prepared.earlier.counts.are_high:
+        return "distinct counts have values of files that are gone"
     if can_improve:
         return "segments can be merged, or list many files that are gone"
     return "parts of the sidecar are gone"
@@ -246,11 +249,12 @@ class SidecarUpdate:
 
 def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
     """Return an entry whose distinct counts are marked as bounds where files or rows were removed or added since."""
-    blobs = []
+    blobs, earlier = [], prepared.earlier
     for blob in entry.blob_metadata:
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
-            properties = marked(properties, prepared.marks(blob.fields[0]))
+            counted, removed = earlier.counted.get(blob.fields[0], set()), blob.fields[0] in earlier.removed
+            properties = marked(properties, marks_by_files(prepared.listing, counted, removed))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
 

@@ -336,8 +336,8 @@ def test_remapped_and_joined_groups_count_the_same_values(drawn: list[list[int]]
     assert [(one.counted, one.rows, one.sketch) for one in moved] == [
         (one.counted, one.rows, one.sketch) for one in surviving
     ]
-    whole = joined(moved)
-    assert len(whole) == (1 if moved else 0)
+    whole = joined(moved, np.zeros(31, np.int64))
+    assert len(whole) <= max(len(moved), 1)
     assert union(whole) == union(moved)
     assert sum(one.rows for one in whole) == sum(one.rows for one in moved)
     assert {int(f) for one in whole for f in one.files} == {int(f) for one in moved for f in one.files}
@@ -348,7 +348,27 @@ def union(groups: Sequence[SketchGroup]) -> bytes:
 
 
 def test_joined_groups_keep_to_the_limits() -> None:
+    many, newest = range(10, 200), np.arange(200)
+
+    def count(groups: list[SketchGroup]) -> int:
+        """The groups without the last one, which has so many files that it leaves the limits to the others."""
+        return len(joined([*groups, group(list(many), [1], groups[-1].type, counted=MOST_FILES)], newest)) - 1
+
     half = {"counted": MOST_FILES // 2}
-    assert len(joined([group([i], [i], **half) for i in range(4)])) == 2
-    assert len(joined([group([i], [i], size=MOST_BYTES // 2) for i in range(4)])) == 2
-    assert len(joined([group([0], [1]), group([1], [2], "int"), group([2], [3])])) == 2
+    assert count([group([i], [i], **half) for i in range(4)]) == 2
+    assert count([group([i], [i], size=MOST_BYTES // 2) for i in range(4)]) == 2
+    assert count([group([0], [1]), group([1], [2], "int"), group([2], [3])]) == 2
+
+
+def test_joined_groups_have_fewer_files_than_are_newer() -> None:
+    """Whatever a rollback takes away, fewer others are counted again."""
+    ages = np.arange(40)[::-1]  # the newest manifest is the first
+    groups: list[SketchGroup] = []
+    for ordinal in ages.tolist():
+        groups = joined([*groups, group([ordinal], [ordinal])], ages)
+        cuts = np.cumsum([len(one.files) for one in sorted(groups, key=lambda one: int(ages[one.files].max()))])
+        for removed in range(1, 40 - ordinal):
+            kept = (40 - ordinal) - removed
+            again = kept - max([int(cut) for cut in cuts if cut <= kept], default=0)
+            assert again < removed, (groups, removed)
+    assert len(groups) <= 7

@@ -78,11 +78,16 @@ def test_small_partitions_share_a_group_and_larger_ones_do_not() -> None:
 
 def test_small_commits_share_a_group_and_larger_ones_do_not() -> None:
     half = MOST_FILES // 2
-    assert shapes(group_files([file(i, 0, i) for i in range(MOST_FILES)])) == [
-        [(0, commit, 1) for commit in range(half)],
-        [(0, commit, 1) for commit in range(half, MOST_FILES)],
-    ]
+    assert shapes(group_files([file(i, 0, i) for i in range(MOST_FILES)]))[0] == [(0, n, 1) for n in range(half)]
+    files = [file(i, i // MOST_FILES, i % MOST_FILES) for i in range(2 * MOST_FILES)]
+    assert [len(group) for group in group_files(files)] == 4 * [half]
     assert shapes(group_files([file(i, 0, i // half) for i in range(2 * half)])) == [[(0, 0, half)], [(0, 1, half)]]
+
+
+def test_a_group_has_fewer_files_than_come_after_it_in_a_table_of_one_partition() -> None:
+    """So a rollback that takes n files away leaves fewer than n that are counted again."""
+    assert [len(group) for group in group_files([file(i, 0, i) for i in range(100)])] == [50, 25, 13, 6, 3, 2, 1]
+    assert [len(group) for group in group_files([file(i, 0, 1) for i in range(100)])] == [100]
 
 
 def test_a_file_that_is_too_large_is_alone() -> None:

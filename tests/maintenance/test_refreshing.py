@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
 import sidecar
 from sidecar.bundle.runs import history_of
@@ -370,6 +371,42 @@ def test_distinct_counts_are_marked_and_then_counted_again(catalog: Any) -> None
     assert refresh(table).action == "written"
     assert distinct(table) == (40, None)
     assert refresh(table).action == "current"
+
+
+def test_copies_of_a_file_in_one_commit_are_indexed_once(table: Any) -> None:
+    """Their fingerprint finds none of them: each refresh read them again."""
+    (new,) = _dataframe_to_data_files(table_metadata=table.metadata, df=rows(3), io=table.io)
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(new)
+        append.append_data_file(new)
+    assert (refresh(table).files_indexed, refresh(table).action) == (2, "current")
+    for number in (4, 5):
+        table.append(rows(number))
+        report = refresh(table)
+        assert (report.files_indexed, report.files_carried) == (1, number + 1)
+        status = sidecar.status(table.refresh())
+        assert status.coverage["k"]["bloom"].files == number + 2
+        assert (kept(table, 21), kept(table, 26)) == (0, 2)
+    table.delete("k = 6")
+    assert refresh(table).files_carried == 5
+    assert sidecar.verify(table.refresh()).problems == []
+
+
+def test_after_a_rollback_no_file_is_counted_again(catalog: Any) -> None:
+    """Sketches of what was rolled back are apart, even in a small table; the count has no values of them."""
+    table = create_with_rows(catalog, f"db.refreshed_{next(serial)}", [rows(n) for n in range(3)])
+    sidecar.build(table, ["k"], engine="local", save=True)
+    before, last = head(table), None
+    for number in range(3, 6):
+        last = head(table)
+        table.append(rows(number))
+        assert refresh(table).files_indexed == 1
+    for snapshot_id, count in ((last, 5), (before, 3)):
+        table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+        report = refresh(table.refresh())
+        assert (report.action, report.files_indexed, report.files_carried) == ("written", 0, count)
+        assert distinct(table) == (40 * count, None)
+        assert refresh(table).action == "current"
 
 
 def test_a_table_without_field_ids_says_why_nothing_was_indexed(catalog: Any, tmp_path: Path) -> None:

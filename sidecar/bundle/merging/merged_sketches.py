@@ -26,9 +26,10 @@ from sidecar.puffin.types import THETA_GROUPS
 def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> list[FieldSketches]:
     """Return the sketches of each field that has some. ``sources`` are oldest first.
 
-    A file is counted by the newest segment that has counted it. Small neighbouring groups are united.
+    A file is counted by the newest segment that has counted it. Small groups of about one age are united.
     """
     found = []
+    ages = np.array([file.file_sequence_number for file in units.files], np.int64)
     for field_id in sorted({field_id for source in sources for field_id in source.sketches}):
         counted = np.zeros(len(units.files), np.bool_)
         groups = []
@@ -41,7 +42,7 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> lis
                 groups += remapped(given.groups, own)
                 properties |= given.properties
         if groups:
-            found.append(FieldSketches(field_id, joined(groups), properties))
+            found.append(FieldSketches(field_id, joined(groups, ages), properties))
     return found
 
 

@@ -38,16 +38,23 @@ def remapped(groups: Iterable[SketchGroup], new_ordinals: npt.NDArray[np.int64])
     return moved
 
 
-def joined(groups: Sequence[SketchGroup]) -> list[SketchGroup]:
-    """Unite neighbouring groups of one type while they stay within :data:`MOST_FILES` and :data:`MOST_BYTES`.
+def joined(groups: Sequence[SketchGroup], ages: npt.NDArray[np.int64]) -> list[SketchGroup]:
+    """Unite groups of one type, neighbours by age, while they stay within :data:`MOST_FILES` and :data:`MOST_BYTES`.
 
-    Damaged sketches raise the errors of :meth:`ThetaSketch.from_bytes`.
+    ``ages``: int64[files], the sequence number with which each was added. Groups that together have more files than
+    come after them stay apart: a rollback that takes n files away has fewer than n others counted again. Damaged
+    sketches raise the errors of :meth:`ThetaSketch.from_bytes`.
     """
     united = []
-    for kind, same in groupby(sorted(groups, key=lambda group: (group.type, int(group.files[0]))), lambda g: g.type):
+    ordered = sorted(groups, key=lambda group: (group.type, int(ages[group.files].max()), int(group.files[0])))
+    for kind, same in groupby(ordered, lambda group: group.type):
+        members = list(same)
+        newer = sum(len(group.files) for group in members)
         waiting: list[SketchGroup] = []
-        for group in same:
-            if waiting and not _fit([*waiting, group]):
+        for group in members:
+            newer -= len(group.files)
+            together = [*waiting, group]
+            if waiting and not (_fit(together) and sum(len(one.files) for one in together) <= newer + 1):
                 united.append(_union(waiting, kind))
                 waiting = []
             waiting.append(group)

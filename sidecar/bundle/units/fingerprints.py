@@ -54,6 +54,11 @@ class FingerprintIndex:
         self._names = fingerprints["name"]
         self._ordinals = _unique(_keys(fingerprints))
 
+    @property
+    def repeated(self) -> list[int]:
+        """The ordinals of the files that are never found."""
+        return sorted(set(range(len(self._names))).difference(self._ordinals.values()))
+
     def find(self, file: DataFileIdentity) -> int | None:
         """Return the ordinal of the same file; ``None`` if it is not listed or not certain to be the same."""
         try:

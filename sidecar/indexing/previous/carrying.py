@@ -62,7 +62,15 @@ class NewSegment:
 def live_files(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
     """Return the live files that the segment lists: ordinal in the listing -> ordinal in the segment."""
     found = ((file.ordinal, segment.file_ordinal(file.known_as)) for file in files)
-    return {ordinal: known for ordinal, known in found if known is not None}
+    return {ordinal: known for ordinal, known in found if known is not None} | listed_again(segment, files)
+
+
+def listed_again(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
+    """Return the live files that a segment lists more than once, as a commit can: each has one of the copies."""
+    copies = segment.repeated_files()
+    waiting = {key: [i for i, one in copies.items() if one == key] for key in copies.values() if key[0].is_certain}
+    found = ((file.ordinal, waiting.get((file.known_as, file.spec_id, file.partition))) for file in files if waiting)
+    return {ordinal: own.pop(0) for ordinal, own in found if own}
 
 
 def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) -> None:

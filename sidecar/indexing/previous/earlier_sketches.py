@@ -8,6 +8,7 @@ changed since. Its live files, and files that no group counts, are indexed again
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -66,6 +67,15 @@ class ReusableCounts:
     """The ordinals of served files that no group counts any more, by field id."""
     rewritten: list[CarriedGroups] = field(default_factory=list)
     """The segments and fields whose blob of sketches is written without groups that are left out."""
+    rows: Counter[int] = field(default_factory=Counter)
+    """The rows that all groups have counted, by field id."""
+    gone: Counter[int] = field(default_factory=Counter)
+    """Those of groups of which all files are gone."""
+
+    @property
+    def are_high(self) -> bool:
+        """Whether some count of the whole table that is stored has values of too many rows that are gone."""
+        return any(gone > REMOVED_SHARE * self.rows[field_id] for field_id, gone in self.gone.items())
 
     def is_replaced(self, segment_id: bytes, field_ids: Iterable[int]) -> bool:
         """Return whether the groups of a field in a carried segment are written anew."""
@@ -133,8 +143,12 @@ def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence
     counted: set[int] = set()
     waiting: list[ThetaSketch] = []
     for group, members, sketch in _groups_of(part, files):
-        if sketch is None:
+        counts.rows[part.field_id] += group.rows
+        if not members:
+            counts.gone[part.field_id] += group.rows
+        elif sketch is None:
             part.dropped = True
+        if sketch is None:
             continue
         waiting.append(sketch)
         if len(waiting) > UNITED_AT_ONCE:
@@ -151,7 +165,7 @@ def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence
 def _groups_of(
     part: CarriedGroups, files: Sequence[SnapshotFile]
 ) -> Iterator[tuple[StoredSketchGroup, list[SnapshotFile], ThetaSketch | None]]:
-    """Yield each group with a live file, these files, and its sketch; ``None`` if the group is left out."""
+    """Yield each group, its live files, and its sketch; ``None`` if it has no live file or is left out."""
     blob = part.segment.sketch_blobs.get(part.field_id)
     if blob is None:
         return
@@ -165,9 +179,7 @@ def _groups_of(
     live: list[list[SnapshotFile]] = []
     for group in groups:
         members = [files[numbers[ordinal]] for ordinal in group.files.tolist() if ordinal in numbers]
-        if not members:
-            continue
-        if group.type != part.type or _removed_rows(group, members) > REMOVED_SHARE * group.rows:
+        if not members or group.type != part.type or _removed_rows(group, members) > REMOVED_SHARE * group.rows:
             yield group, members, None
         else:
             fresh.append(group)

@@ -37,8 +37,9 @@ def unregistered_counts(listing: Listing, found: FoundSidecar, live: Places) -> 
         ndv = blob.properties.get(NDV, "")
         if not is_our_theta(blob) or blob.fields[0] in registered or not (ndv.isascii() and ndv.isdigit()):
             continue
-        counted, has_removed = counted_files(found.files, blob.fields[0], THETA, live)
-        known, now = CountMarks.of(blob.properties), marks_by_files(listing, counted, has_removed)
+        known, now = CountMarks.of(blob.properties), CountMarks()
+        if blob.snapshot_id != listing.snapshot_id:  # else its own marks are about the files of this snapshot
+            now = marks_by_files(listing, *counted_files(found.files, blob.fields[0], THETA, live))
         counts[blob.fields[0]] = int(ndv), CountMarks(known.upper | now.upper, known.lower | now.lower)
     return counts
 

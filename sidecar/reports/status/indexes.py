@@ -25,6 +25,7 @@ from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsProblem, look_for_sidecar
 from sidecar.iceberg.statistics_files.merge import NDV
 from sidecar.iceberg.statistics_files.sidecar_files import Places
+from sidecar.indexing.previous.carrying import listed_again
 from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
 from sidecar.results.base import Result
 
@@ -173,6 +174,8 @@ def live_files(found: FoundSidecar | None, listing: Listing) -> LivePlaces:
     if found is None:
         return LivePlaces(NumberedFiles(()), Places.joined(()))
     pairs = [(file.ordinal, number) for file in listing.files for number in found.files.find(file.known_as)]
+    for segment in found.files.segments:
+        pairs += [(at, segment.first_file + own) for at, own in listed_again(segment, listing.files).items()]
     return LivePlaces(found.files, Places(*np.array(pairs, np.int64).reshape(-1, 2).T))
 
 
