@@ -67,10 +67,12 @@ def live_files(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int
 
 def listed_again(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
     """Return the live files that a segment lists more than once, as a commit can: each has one of the copies."""
-    copies = segment.repeated_files()
-    waiting = {key: [i for i, one in copies.items() if one == key] for key in copies.values() if key[0].is_certain}
+    waiting: dict[object, list[int]] = {}
+    for known, key in segment.repeated_files().items():
+        if key[0].is_certain:
+            waiting.setdefault(key, []).append(known)
     found = ((file.ordinal, waiting.get((file.known_as, file.spec_id, file.partition))) for file in files if waiting)
-    return {ordinal: own.pop(0) for ordinal, own in found if own}
+    return {ordinal: own.pop() for ordinal, own in found if own}
 
 
 def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) -> None:
