@@ -16,7 +16,7 @@ from sidecar.engines.choice import ChosenEngine, choose_engine, session_of
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.local import LocalEngine
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, TableOpener, UnitsTask
+from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask
 from sidecar.results.choices import BuildEngine, EngineKind
 
 NOTHING_TO_INDEX = "there is nothing to index"
@@ -44,13 +44,12 @@ def engine_for(
     table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any, threads: int | None
 ) -> tuple[Engine, str]:
     """Return the engine, and why it was chosen."""
-    opener = TableOpener(table.io.properties, table.metadata_location, table.io)
     chosen = choose_build_engine(table, files, engine, spark)
     if chosen.name == "local":
-        return LocalEngine(opener, threads), chosen.reason
+        return LocalEngine(threads), chosen.reason
     from sidecar.spark.engine import SparkEngine
 
-    return SparkEngine(session_of(spark, threads), opener), chosen.reason
+    return SparkEngine(session_of(spark, threads)), chosen.reason
 
 
 def choose_build_engine(table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any) -> ChosenEngine:

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from sidecar.data_files.formats import Metadata, read_metadata
 from sidecar.engines.work import in_turn
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, SourceOpener, StageResult, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
@@ -27,10 +27,9 @@ class LocalEngine:
 
     name: EngineKind = "local"
 
-    def __init__(self, opener: SourceOpener, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None) -> None:
         self.threads = threads or os.cpu_count() or 1
         self.kept = KeptIndexes(self.threads)
-        self._opener = opener
         self._metadata = MetadataCache()
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
@@ -40,7 +39,7 @@ class LocalEngine:
         shared = ProcessCaches(self._metadata)
 
         def run(task: UnitsTask) -> list[StageResult]:
-            return [self.kept.keep(record) for record in index_units(task, plan, self._opener, shared)]
+            return [self.kept.keep(record) for record in index_units(task, plan, shared)]
 
         for done, part in enumerate(in_turn(run, tasks, self.threads), 1):
             records.extend(part)

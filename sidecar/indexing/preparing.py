@@ -9,6 +9,7 @@ from functools import cached_property
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.access import Access
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.conversion.protection import Protection
@@ -171,12 +172,13 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     built = {} if found is None else built_indexes(found.sidecar)
     requested, notes = request.declared(table, snapshot, built)
     declared = requested
-    protection = Protection(request.encryption_keys, request.allow_plaintext)
+    access = request.access(table)
+    protection = Protection(access.keys, request.allow_plaintext)
     if found is not None:
         declared = _openable(declared, found, protection, notes, are_named=request.columns is not None)
     wanted = tuple(one.column for one in declared)
     protection.check([column.path for column in wanted])
-    listing = list_snapshot(table, snapshot.snapshot_id, _recording(table, request, found))
+    listing = list_snapshot(table, snapshot.snapshot_id, _recording(table, access, found, request.full))
     encrypted = frozenset(column.field_id for column in wanted if protection.seals(column.path))
     common = Options(
         kinds=frozenset(),
@@ -188,12 +190,12 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         plaintext=frozenset(c.field_id for c in wanted) - encrypted if request.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {one.column.field_id: (one.kinds, one.fpp) for one in declared}, common)
-    plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, request.encryption_keys)
+    plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, access)
     earlier = look_back(table, listing, plan, found, request.full, request.most_files, checked=request.thorough)
     return PreparedBuild(table, request, listing, requested, declared, plan, built, earlier, protection, notes)
 
 
-def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) -> Sequence[Segment]:
+def _recording(table: Table, access: Access, found: FoundSidecar | None, is_full: bool) -> Sequence[Segment]:
     """Give the earlier sidecar its keys, and return the segments whose records stand for the manifests they list.
 
     With keys, a build vouches for the entries that it records, so it takes them from no segment that anybody could have
@@ -201,10 +203,10 @@ def _recording(table: Table, request: BuildRequest, found: FoundSidecar | None) 
     """
     if found is None:
         return ()
-    use_keys(table, request.encryption_keys, found.sidecar)
-    if request.full:
+    use_keys(table, access, found.sidecar)
+    if is_full:
         return ()
-    return found.sidecar.segments if request.encryption_keys is None else found.sidecar.authentic_segments()
+    return found.sidecar.segments if access.keys is None else found.sidecar.authentic_segments()
 
 
 def _openable(

@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import USUAL_KINDS, BuildKind
 from sidecar.conversion.reuse import GOOD
 from sidecar.crypto.keys import EncryptionKeys
@@ -61,6 +62,10 @@ class BuildRequest:
     def seconds(self) -> float:
         """Return the time since the request was made."""
         return time.monotonic() - self.started
+
+    def access(self, table: Table) -> Access:
+        """Return what opens the files of ``table``, with the keys."""
+        return Access(table.io, self.encryption_keys)
 
     def chosen_engine(self) -> BuildEngine:
         """Return the engine that is asked for, or else the configured one."""

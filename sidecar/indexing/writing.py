@@ -178,7 +178,7 @@ class Registrar:
         return SegmentCarrier(
             self.table,
             self.listing,
-            self.plan.encryption_keys,
+            self.plan.access,
             rates_apart(self.prepared, self.state),
             self.prepared.request.merge_up_to,
             set(wanted_indexes(self.plan)),

@@ -43,7 +43,6 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.results.choices import BuildEngine
 from sidecar.run_log import log_run
-from sidecar.storage.opening import open_source
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +170,7 @@ class _Refresh:
         if self.request.encryption_keys is not None or self.request.thorough:
             return False
         try:
-            source = open_source(entry.statistics_path, self.table.io, entry.file_size_in_bytes)
+            source = self.request.access(self.table).open(entry.statistics_path, entry.file_size_in_bytes)
         except SidecarError:
             return False
         try:

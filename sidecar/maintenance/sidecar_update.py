@@ -13,7 +13,6 @@ from typing import ClassVar, TypeAlias
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
-from sidecar.access import Access
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import has_settled
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
@@ -131,7 +130,7 @@ def _can_improve(prepared: PreparedBuild) -> bool:
     if found is None or has_settled(found.sidecar.puffin.metadata.properties, prepared.listing.snapshot_id):
         return False
     rates = rates_apart(prepared, outcome_of(prepared, ()).state)
-    carrier = SegmentCarrier(prepared.table, prepared.listing, prepared.plan.encryption_keys, rates)
+    carrier = SegmentCarrier(prepared.table, prepared.listing, prepared.plan.access, rates)
     return carrier.can_improve([SourceSegment(found.sidecar, segment) for segment in prepared.earlier.segments])
 
 
@@ -163,7 +162,7 @@ class SidecarUpdate:
     def _drop_gone(self, snapshot_id: int) -> None:
         """End the refresh of a table of which no column is to be indexed: drop the columns that the table dropped."""
         self._carry_out(UNDECLARED)
-        found = find_sidecar(self.table, Access(self.table.io), snapshot_id)
+        found = find_sidecar(self.table, self.request.access(self.table), snapshot_id)
         if found is None:
             return
         found.sidecar.close()

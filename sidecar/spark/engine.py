@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sidecar.errors import StorageError
 from sidecar.indexing.slices import KeptIndexes
-from sidecar.indexing.stage_one.tasks import BuildPlan, SourceOpener, StageResult, UnitsTask, index_units
+from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
@@ -50,10 +50,9 @@ class SparkEngine:
 
     name: EngineKind = "spark"
 
-    def __init__(self, session: Any, opener: SourceOpener) -> None:
+    def __init__(self, session: Any) -> None:
         self.kept = KeptIndexes(os.cpu_count() or 1)
         self._session = session
-        self._opener = opener
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
         """See :meth:`sidecar.indexing.engine_choice.Engine.index`."""
@@ -64,7 +63,7 @@ class SparkEngine:
         done: set[int] = set()
         parts: dict[tuple[int, int], list[StageResult]] = {}
         with spark_errors():
-            stage = one_each(self._session, items).mapInArrow(_stage_one(plan, self._opener), RESULTS_DDL)
+            stage = one_each(self._session, items).mapInArrow(_stage_one(plan), RESULTS_DDL)
             with kept(stage):
                 # The size is known when all tasks are done, so this does the work, on all executors at once.
                 sizes = sizes_by(stage, "task", "records", "indexes")
@@ -85,17 +84,17 @@ class SparkEngine:
         self.kept.close()
 
 
-def _stage_one(plan: BuildPlan, opener: SourceOpener) -> ArrowMap:
+def _stage_one(plan: BuildPlan) -> ArrowMap:
     from pyspark import cloudpickle  # keys may have a rule for prefixes that is a function of a program
 
     # As bytes: another version of sidecar may not have their classes, and is to say that it is another one.
-    shipped = cloudpickle.dumps((plan, opener))  # type: ignore[no-untyped-call]
+    shipped = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan, opener = pickle.loads(shipped)
+        plan = pickle.loads(shipped)
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan, opener))
+                yield from _parts(row["id"], index_units(pickle.loads(row["item"]), plan))
 
     return on_workers(run, lambda digest: _row(REFUSED, 0, True, digest.encode(), b""))
 

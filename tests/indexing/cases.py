@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,17 +51,18 @@ def plan_for(schema: Schema, columns: Sequence[str] | None = None, **options: An
     kinds = frozenset(name.replace("_", "-") for name, flag in flags.items() if options.pop(name, flag))
     chosen = {"kinds": kinds, "fpp": 0.01, "max_bits": None, "reuse": "good"} | options
     wanted = primitive_columns(schema) if columns is None else resolve_columns(schema, columns)
-    return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen))
+    return BuildPlan(tuple(wanted), schema, create_mapping_from_schema(schema), Options(**chosen), Access())
 
 
-def open_local(path: str, size: int) -> Source:
-    return LocalSource(path)
+def opened_by(plan: BuildPlan, opener: Callable[[str], Source]) -> BuildPlan:
+    """The plan, with a function of their paths that opens the data files."""
+    access: Any = SimpleNamespace(open=lambda path, size: opener(path), keys=None)
+    return replace(plan, access=access)
 
 
 def stage_one(
     paths: Iterable[Path],
     plan: BuildPlan,
-    opener: Callable[[str, int], Source] = open_local,
     cuts: Sequence[float] = (),
 ) -> list[StageResult]:
     """Records of one task over whole files, or of one task for each piece between ``cuts`` (shares of a
@@ -70,7 +73,7 @@ def stage_one(
         bounds = [0, *(int(size * cut) for cut in cuts), size]
         for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
             piece = FilePiece(file, str(path), size, start, stop)
-            records += index_units(UnitsTask(number, (piece,)), plan, opener)
+            records += index_units(UnitsTask(number, (piece,)), plan)
     return records
 
 

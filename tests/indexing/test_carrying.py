@@ -305,7 +305,7 @@ def test_a_file_that_a_newer_segment_counts_is_not_lost_with_the_older_sketch() 
 
     table: Any = SimpleNamespace(schema=lambda: SimpleNamespace(field_ids={1}))
     for segments, lost in (([True], 1), ([True, False], 0), ([False, True], 1)):
-        carrier = SegmentCarrier(table, cast("Any", None), None)
+        carrier = SegmentCarrier(table, cast("Any", None), Access())
         carrier._live = {str(number): {0: 0} for number in range(2)}
         carrier._count_lost([counting(str(number), is_damaged) for number, is_damaged in enumerate(segments)])
         assert carrier.lost == ({(1, THETA): lost} if lost else {}), segments

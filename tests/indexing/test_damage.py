@@ -17,8 +17,9 @@ from pyiceberg.types import LongType, NestedField, StringType
 from sidecar.errors import StorageError
 from sidecar.indexing.stage_one.fault import DAMAGE
 from sidecar.indexing.stage_one.tasks import FilePiece, StageResult, UnitsTask, index_units
+from sidecar.storage.local import LocalSource
 from sidecar.storage.source import Source
-from tests.indexing.cases import columns_of, filter_of, misses, open_local, plan_for, rng, stage_one
+from tests.indexing.cases import columns_of, filter_of, misses, opened_by, plan_for, rng, stage_one
 
 SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
 A = rng().integers(0, 2**60, 4000)
@@ -144,7 +145,7 @@ def test_a_file_of_another_size_than_the_table_says_is_not_indexed(tmp_path: Pat
     path = _file(tmp_path / "longer.parquet")
     stated = int(path.stat().st_size * share)
     task = UnitsTask(0, (FilePiece(0, str(path), stated, 0, stated),))
-    [record] = index_units(task, plan_for(SCHEMA), open_local)
+    [record] = index_units(task, plan_for(SCHEMA))
     assert (record.kind, record.reason, record.fault) == (
         "file",
         "the file's size differs from the table's metadata",
@@ -155,10 +156,10 @@ def test_a_file_of_another_size_than_the_table_says_is_not_indexed(tmp_path: Pat
 def test_a_file_that_is_gone_costs_itself(tmp_path: Path) -> None:
     path = _file(tmp_path / "d.parquet")
 
-    def opener(name: str, size: int) -> Source:
+    def opener(name: str) -> Source:
         raise StorageError("cannot open the file: no such file", file=name)
 
-    (record,) = stage_one([path], plan_for(SCHEMA), opener)
+    (record,) = stage_one([path], opened_by(plan_for(SCHEMA), opener))
     assert (record.kind, record.reason) == ("file", "cannot open the file: no such file")
 
 
@@ -185,7 +186,8 @@ def test_storage_that_fails_while_reading_costs_itself(tmp_path: Path) -> None:
     path = _file(tmp_path / "d.parquet")
     whole = stage_one([path], plan_for(SCHEMA))
     for good_reads in range(12):
-        records = stage_one([path], plan_for(SCHEMA), lambda n, s, g=good_reads: Failing(open_local(n, s), g))
+        plan = opened_by(plan_for(SCHEMA), lambda name, left=good_reads: Failing(LocalSource(name), left))
+        records = stage_one([path], plan)
         for record in records:
             if record.kind == "column" and record.data is not None:
                 (same,) = [w for w in whole if w[:4] == record[:4]]

@@ -18,11 +18,11 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing import sketch_groups, writing
-from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
@@ -56,13 +56,14 @@ def table(catalog: Any, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The partitions of the data files that were opened."""
     found: list[str] = []
-    opens = TableOpener.__call__
+    opens = Access.open
 
-    def note(self: TableOpener, path: str, size: int) -> Source:
-        found.append(partition_of(path))
+    def note(self: Access, path: str, size: int) -> Source:
+        if "/p=" in path:
+            found.append(partition_of(path))
         return opens(self, path, size)
 
-    monkeypatch.setattr(TableOpener, "__call__", note)
+    monkeypatch.setattr(Access, "open", note)
     return found
 
 

@@ -52,7 +52,6 @@ from tests.indexing.cases import (
     columns_of,
     filter_of,
     misses,
-    open_local,
     plan_for,
     rng,
     sketch_of,
@@ -68,7 +67,7 @@ def stage_one(path: Path, plan: BuildPlan, cuts: tuple[float, ...] = ()) -> list
     size = path.stat().st_size
     bounds = [0, *(int(size * cut) for cut in cuts), size]
     pieces = [FilePiece(0, str(path), size, a, b, FileFormat.ORC) for a, b in itertools.pairwise(bounds)]
-    return [r for i, p in enumerate(pieces) for r in index_units(UnitsTask(i, (p,)), plan, open_local)]
+    return [r for i, p in enumerate(pieces) for r in index_units(UnitsTask(i, (p,)), plan)]
 
 
 TYPES: dict[str, tuple[IcebergType, Any]] = {
@@ -114,7 +113,7 @@ def test_every_type_has_the_filters_and_sketches_of_a_parquet_file(tmp_path: Pat
     plan = plan_for(schema)
     size = (tmp_path / "k.parquet").stat().st_size
     whole = UnitsTask(0, (FilePiece(0, str(tmp_path / "k.parquet"), size, 0, size),))
-    expected = list(index_units(whole, plan, open_local))
+    expected = list(index_units(whole, plan))
     found = stage_one(path, plan)
     assert [r[:6] for r in found if r.kind == "unit"] == [r[:6] for r in expected if r.kind == "unit"]
     for ours, theirs in zip(columns_of(found, 1), columns_of(expected, 1), strict=True):

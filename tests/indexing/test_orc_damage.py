@@ -25,7 +25,7 @@ from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import Source
-from tests.indexing.cases import columns_of, filter_of, open_local, plan_for, rng
+from tests.indexing.cases import columns_of, filter_of, opened_by, plan_for, rng
 from tests.orc_cases import write_orc
 
 SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
@@ -53,7 +53,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stage_one(path: Path, **options: object) -> list[StageResult]:
     size = path.stat().st_size
     task = UnitsTask(0, (FilePiece(0, str(path), size, 0, size, FileFormat.ORC),))
-    return list(index_units(task, plan_for(SCHEMA, **options), open_local))
+    return list(index_units(task, plan_for(SCHEMA, **options)))
 
 
 def denied(record: StageResult) -> list[object]:
@@ -185,14 +185,14 @@ class Flaky(LocalSource):
 
 @pytest.mark.parametrize("reads", [0, 1, 2, 3])
 def test_storage_that_fails_is_told_apart(sound: Path, reads: int) -> None:
-    def opener(path: str, size: int) -> Source:
+    def opener(path: str) -> Source:
         source = Flaky(path)
         source.left = reads
         return source
 
     size = sound.stat().st_size
     task = UnitsTask(0, (FilePiece(0, str(sound), size, 0, size, FileFormat.ORC),))
-    records = list(index_units(task, plan_for(SCHEMA, theta=False), opener))
+    records = list(index_units(task, opened_by(plan_for(SCHEMA, theta=False), opener)))
     faults = {record.fault for record in records if record.reason}
     assert faults == {"storage"}
 

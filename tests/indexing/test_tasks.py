@@ -31,6 +31,7 @@ from tests.indexing.cases import (
     filter_of,
     ints_file,
     misses,
+    opened_by,
     plan_for,
     rng,
     schema_of,
@@ -315,10 +316,8 @@ def test_any_source_gives_the_same_records(tmp_path: Path) -> None:
         def new_input(self, location: str) -> Any:
             return super().new_input(location.removeprefix("remote://"))
 
-    def opener(name: str, size: int) -> FileIOSource:
-        return FileIOSource(Remote(), f"remote://{name}", size)
-
-    assert stage_one([path], plan_for(LONG), opener) == stage_one([path], plan_for(LONG))
+    plan = opened_by(plan_for(LONG), lambda name: FileIOSource(Remote(), f"remote://{name}", path.stat().st_size))
+    assert stage_one([path], plan) == stage_one([path], plan_for(LONG))
 
 
 def test_foreign_files_lose_no_value(shared_data: Path) -> None:

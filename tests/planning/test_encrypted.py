@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.model import UnitState
 from sidecar.cli.app import app
 from sidecar.conversion.protection import NO_SKETCH, PLAINTEXT_PROPERTY
@@ -234,11 +235,11 @@ def test_a_locked_leaf_without_a_field_id_may_be_any_column(own_catalog):
 
 
 def test_keys_travel_with_the_plan_and_show_in_no_text(own_catalog):
-    made = BuildPlan((), None, None, None, bundle_keys())  # type: ignore[arg-type]
+    made = BuildPlan((), None, None, None, Access(None, bundle_keys()))  # type: ignore[arg-type]
     assert "planted" not in repr(made)
     keys = EncryptionKeys(None, bundle_keys={"ssn": METADATA})
-    again = pickle.loads(pickle.dumps(replace(made, encryption_keys=keys)))
-    assert again.encryption_keys == keys
+    again = pickle.loads(pickle.dumps(replace(made, access=Access(None, keys))))
+    assert again.access.keys == keys
 
 
 def test_the_command_line_takes_keys_and_permission(own_catalog, tmp_path, monkeypatch):

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import sidecar
+from sidecar.access import Access
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
 from sidecar.indexing import slices
-from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.spark import engine, frames
 from sidecar.spark import session as spark_session
 from sidecar.storage.local import LocalSource
@@ -210,9 +211,9 @@ def test_with_another_pyspark_the_message_names_its_version_and_not_java(monkeyp
 
 
 def test_secrets_travel_unseen() -> None:
-    opener = TableOpener({"s3.secret-access-key": "hush"}, "s3://bucket/metadata.json")
-    for text in (repr(opener), str(opener), f"{vars(opener).keys()}"):
+    access = Access(PyArrowFileIO({"s3.secret-access-key": "hush"}))
+    for text in (repr(access), str(access), f"{vars(access).keys()}"):
         assert "hush" not in text
-    sent = pickle.loads(pickle.dumps(opener))
-    assert sent._properties == {"s3.secret-access-key": "hush"}
+    sent = pickle.loads(pickle.dumps(access))
+    assert sent.io.properties == {"s3.secret-access-key": "hush"}
     assert "hush" not in repr(sent)

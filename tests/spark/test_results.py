@@ -95,7 +95,7 @@ class Session:
 
 @pytest.fixture
 def stage_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "index_units", lambda task, plan, opener: iter(_records(task.number)))
+    monkeypatch.setattr(engine, "index_units", lambda task, plan: iter(_records(task.number)))
     monkeypatch.setattr("sidecar.spark.workers.spare_worker", lambda: None)
 
 

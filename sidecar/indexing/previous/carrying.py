@@ -14,6 +14,7 @@ from typing import TypedDict
 import numpy as np
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.bundle.field_parts import SegmentUnits, write_part
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
@@ -27,7 +28,6 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments
 from sidecar.conversion.spool import Spool
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import hit
 from sidecar.iceberg.listing import Listing, SnapshotFile
@@ -75,25 +75,25 @@ def listed_again(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, i
     return {ordinal: own.pop() for ordinal, own in found if own}
 
 
-def use_keys(table: Table, keys: EncryptionKeys | None, sidecar: SidecarFile) -> None:
-    """Open the blobs of a sidecar, to copy them, with ``keys``; ``bundle_keys`` name columns of any schema."""
-    if keys is None:
+def use_keys(table: Table, access: Access, sidecar: SidecarFile) -> None:
+    """Open the blobs of a sidecar, to copy them, with the keys; ``bundle_keys`` name columns of any schema."""
+    if access.keys is None:
         sidecar.use_keys(None, {})
     else:
-        sidecar.use_keys(keys.for_copying(), fields_of_keys(table, keys))
+        sidecar.use_keys(access.keys.for_copying(), fields_of_keys(table, access.keys))
 
 
 @dataclass
 class SegmentCarrier:
     """Writes the segments of a new sidecar of ``table``.
 
-    ``listing`` has the live files of its snapshot. ``keys`` open encrypted blobs. ``merge_up_to`` is that of
-    :class:`sidecar.indexing.request.BuildRequest`.
+    ``listing`` has the live files of its snapshot. ``access`` has the keys of encrypted blobs. ``merge_up_to`` is that
+    of :class:`sidecar.indexing.request.BuildRequest`.
     """
 
     table: Table
     listing: Listing
-    keys: EncryptionKeys | None
+    access: Access
     rates: Mapping[int, float] = field(default_factory=dict)
     """The rates that filters must be built for, by field id, where not any rate will do. A merged segment has one rate
     for each field, so filters of other rates stay apart: they are built again, and the others need not be."""
@@ -111,7 +111,7 @@ class SegmentCarrier:
     def open_replaced(self, reader: PuffinReader) -> SidecarFile:
         """Open the file of another commit that came between, with the keys."""
         opened = SidecarFile.open(reader.source, footer_length=reader.footer_length, table_uuid=self.listing.table_uuid)
-        use_keys(self.table, self.keys, opened)
+        use_keys(self.table, self.access, opened)
         return opened
 
     def write(
@@ -183,7 +183,7 @@ class SegmentCarrier:
                 writer,
                 checked,
                 *merged,
-                keys=self.keys,
+                keys=self.access.keys,
                 live_fields=self.table.schema().field_ids,
                 **place,
             )
@@ -232,7 +232,7 @@ class SegmentCarrier:
             write_toc(writer, new.write(writer), **place)
             writer.finish()
             opened = SidecarFile.open(BytesSource(spool.array().data, "the new segment"), strict=True)
-            use_keys(self.table, self.keys, opened)
+            use_keys(self.table, self.access, opened)
             yield SourceSegment(opened, opened.segments[0])
         finally:
             spool.close()

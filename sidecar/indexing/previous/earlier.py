@@ -322,7 +322,7 @@ def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int
 
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.
     """
-    keys = {} if plan.encryption_keys is None else plan.encryption_keys.bundle_keys
+    keys = {} if plan.access.keys is None else plan.access.keys.bundle_keys
     named = {c.field_id: keys[c.path] for c in plan.columns if c.field_id in plan.options.encrypted}
     found = set()
     for segment in segments:
@@ -344,7 +344,7 @@ def _tried_again(coverage: Coverage, plan: BuildPlan) -> Units:
     No index was built or it was damaged, the column's key was missing and some keys are given now, or the column is no
     longer found as it was.
     """
-    reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.encryption_keys is None else [UnitState.ENCRYPTED])}
+    reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.access.keys is None else [UnitState.ENCRYPTED])}
     states = enumerate(coverage.states)
     again = [n for n, one in states if one.state in reasons or not _holds(one, coverage.field_id, plan)]
     return np.isin(coverage.codes, again)

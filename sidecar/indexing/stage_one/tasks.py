@@ -21,16 +21,15 @@ from itertools import groupby
 from sys import intern
 from typing import NamedTuple
 
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
+from sidecar.access import Access
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, read_metadata
 from sidecar.data_files.open_file import DataLeaf, OpenFile
 from sidecar.data_files.open_orc import OpenOrc
@@ -44,41 +43,10 @@ from sidecar.indexing.stage_one.fault import fault_of, reason_of
 from sidecar.indexing.stage_one.orc_file import OrcDataFile
 from sidecar.indexing.stage_one.parquet_file import ParquetDataFile
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.storage.locations import local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import Source
 
 ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
 """The words of a build's report for where a filter came from."""
-
-SourceOpener = Callable[[str, int], Source]
-"""Opens the file at a path with a known length in bytes."""
-
-
-class TableOpener:
-    """Opens the files of a table. It can be pickled for other processes.
-
-    The properties of the table's FileIO may hold secrets, so they are neither shown nor compared.
-    """
-
-    def __init__(self, properties: Mapping[str, str], location: str, io: FileIO | None = None) -> None:
-        self._properties = dict(properties)
-        self._location = location
-        self._io = io
-
-    def __call__(self, path: str, size: int) -> Source:
-        """Open the file at ``path``; a local file directly, without the FileIO."""
-        if local_path(path) is not None:
-            return open_source(path, size=size)
-        if self._io is None:
-            self._io = load_file_io(self._properties, self._location)
-        return open_source(path, self._io, size)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"_properties": self._properties, "_location": self._location, "_io": None}
-
-    def __repr__(self) -> str:
-        return f"TableOpener({self._location!r})"
 
 
 class StageResult(NamedTuple):
@@ -181,8 +149,8 @@ class BuildPlan:
     """The schema of the snapshot; sketches hash values in its types."""
     name_mapping: NameMapping | None
     options: Options
-    encryption_keys: EncryptionKeys | None = field(default=None, repr=False)
-    """Keys of data files. On Spark they travel in the shipped functions, as the secrets of a FileIO do."""
+    access: Access
+    """Opens the data files. On Spark its keys travel in the shipped functions, as the secrets of its FileIO do."""
 
     def fixed_rates(self) -> dict[int, float]:
         """Return the rate that filters of a column must be built for, by field id, where not any rate will do."""
@@ -199,9 +167,7 @@ class ProcessCaches:
     """Known thetas by group."""
 
 
-def index_units(
-    task: UnitsTask, plan: BuildPlan, opener: SourceOpener, shared: ProcessCaches | None = None
-) -> Iterator[StageResult]:
+def index_units(task: UnitsTask, plan: BuildPlan, shared: ProcessCaches | None = None) -> Iterator[StageResult]:
     """Index the task's row groups and yield the records.
 
     The records of a unit follow each other. The sketches of a group of files come after its files.
@@ -211,17 +177,17 @@ def index_units(
         sketches = TaskSketches(shared.thresholds.setdefault(group, {}))
         last = -1
         for piece in pieces:
-            yield from _index_piece(piece, plan, opener, shared, sketches)
+            yield from _index_piece(piece, plan, shared, sketches)
             last = piece.file
         for field_id, sketch in sorted(sketches.united.items()):
             yield StageResult("sketch", last, field_id=field_id, data=sketch.to_bytes(), sketch_group=group)
 
 
 def _index_piece(
-    piece: FilePiece, plan: BuildPlan, opener: SourceOpener, shared: ProcessCaches, sketches: TaskSketches
+    piece: FilePiece, plan: BuildPlan, shared: ProcessCaches, sketches: TaskSketches
 ) -> Iterator[StageResult]:
     try:
-        source = opener(piece.path, piece.size)
+        source = plan.access.open(piece.path, piece.size)
     except Exception as error:  # a FileIO may raise anything
         yield StageResult("file", piece.file, reason=reason_of(error), fault=fault_of(error))
         return
@@ -290,10 +256,10 @@ def _check_size(source: Source, piece: FilePiece) -> None:
 
 def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
     """Return the file's plaintext view; without the keys the file itself, whose encrypted columns are not indexed."""
-    if plan.encryption_keys is None or piece.format != FileFormat.PARQUET:
+    if plan.access.keys is None or piece.format != FileFormat.PARQUET:
         return source
     try:
-        return unlock(source, plan.encryption_keys)
+        return unlock(source, plan.access.keys)
     except UsageError:  # the key of its footer is missing
         return source
 

@@ -8,13 +8,14 @@ the columns: small columns are read in all row groups of the sample, large ones 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyiceberg.table import Table
 
+from sidecar.access import Access
 from sidecar.data_files.formats import has_encrypted_footer, open_with, read_metadata
 from sidecar.data_files.open_file import OpenFile
 from sidecar.errors import SidecarError, advisory
@@ -22,11 +23,10 @@ from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.stage_one.fault import reason_of
-from sidecar.indexing.stage_one.tasks import TableOpener
 from sidecar.questions.bounds import Comparable
 from sidecar.reports.advising.values import SampledValues, ValueSampler
 from sidecar.run import report_progress
-from sidecar.storage.source import CountingSource, Source
+from sidecar.storage.source import CountingSource
 
 ENCRYPTED = "columns of encrypted files are not judged"
 NO_FILE = "no data file was read"
@@ -109,7 +109,7 @@ class _OpenedSample:
 
 class _Reader:
     def __init__(self, table: Table, listing: Listing, columns: Sequence[TableColumn], stack: ExitStack) -> None:
-        self._opener: Callable[[str, int], Source] = TableOpener(table.io.properties, table.location(), table.io)
+        self._access = Access(table.io)
         self._name_mapping = name_mapping_of(table)
         self._schema = table.schema()
         self._listing = listing
@@ -139,7 +139,7 @@ class _Reader:
 
     def _open(self, listed: SnapshotFile) -> None:
         try:
-            source = CountingSource(self._opener(listed.path, listed.file_size))
+            source = CountingSource(self._access.open(listed.path, listed.file_size))
         except Exception as error:  # a FileIO may raise anything
             self._sample.warnings.append(f"not sampled: {listed.path}: {reason_of(error)}")
             return
