@@ -264,12 +264,13 @@ def _file_scan(
 ) -> Iterator[_PendingScan]:
     import pyarrow as pa
 
+    from sidecar.access import Access
     from sidecar.reading.file_scanning import file_schema, open_scan
 
     started = time.perf_counter()
-    given_keys, io = encryption_keys(encryption), storage_for(path)
-    keys = read_keys(lambda: file_schema(path, io=io, encryption_keys=given_keys), key_file)
-    with open_scan(path, predicate, columns, limit, io=io, encryption_keys=given_keys, keys=keys) as opened:
+    access = Access(storage_for(path), encryption_keys(encryption))
+    keys = read_keys(lambda: file_schema(access, path), key_file)
+    with open_scan(path, predicate, columns, limit, access=access, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
         yield _PendingScan(
             pa.RecordBatchReader.from_batches(opened.schema, batches),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import FileScanTask, Table
 
-from sidecar.crypto.keys import EncryptionKeys
+from sidecar.access import Access
 from sidecar.errors import UsageError
 from sidecar.planning.funnel import Funnel, ManifestUse, SidecarUsed
 from sidecar.planning.keys.key_sets import KeySet
@@ -76,8 +76,8 @@ class Plan(Summarized):
     """The data sequence number of each kept file, by path. It decides which deletes apply to the file."""
     manifests: ManifestUse = field(default_factory=ManifestUse)
     """Counts of manifests that were opened, and of those that the sidecar answered for."""
-    encryption_keys: EncryptionKeys | None = field(default=None, repr=False, compare=False)
-    """The keys with which a scan opens encrypted files."""
+    access: Access = field(default_factory=Access, repr=False, compare=False)
+    """Opens the files, with the keys of those that are encrypted."""
     is_locked: bool = False
     """Whether the sidecar could not answer for a column because the column is encrypted and its key is missing."""
     history: PlanHistory = field(default_factory=PlanHistory, repr=False, compare=False)

@@ -215,7 +215,7 @@ class Planning:
             equality_deletes=deleted,
             sequence_numbers=deletes.sequence_numbers,
             manifests=self._use,
-            encryption_keys=self._access.keys,
+            access=self._access,
             is_locked=opened.is_locked or any(isinstance(one, NotIndexed) and one.is_locked for one in kept.reasons),
             history=self._history(kept),
         )

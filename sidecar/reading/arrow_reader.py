@@ -46,7 +46,6 @@ from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedFiel
 from pyiceberg.utils.config import Config
 
 from sidecar.access import Access
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.dependencies.pyiceberg import arrow_file_format, column_projection_values
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.iceberg.struct_nulls import bound_to
@@ -62,7 +61,6 @@ from sidecar.reading.projection import to_requested_schema
 from sidecar.reading.residual import residual_of
 from sidecar.reading.row_deletes import Deletes, read_deletes
 from sidecar.storage.locations import file_at, local_path
-from sidecar.storage.opening import open_source
 from sidecar.storage.remote import REMOTE_TAIL, has_cheap_ranges
 from sidecar.storage.source import Source, SourceFile
 
@@ -203,10 +201,12 @@ class PackedLevelsError(UnsupportedFeatureError):
 class _KnownFiles(FileIO):
     """A FileIO with which pyiceberg reads whole files; it does not ask the storage for file sizes that are known."""
 
-    def __init__(self, io: FileIO, encryption_keys: EncryptionKeys | None = None) -> None:
+    def __init__(self, access: Access) -> None:
+        io = access.io
+        assert io is not None  # a table has one
         super().__init__(io.properties)
         self.inner = io
-        self._keys = encryption_keys
+        self._access, self._without_keys = access, Access(io)
         self.sizes: dict[str, int] = {}
         """Lengths of files in bytes, by path."""
         self.parquet: set[str] = set()
@@ -222,12 +222,12 @@ class _KnownFiles(FileIO):
 
     def new_input(self, location: str) -> Any:
         size = self.sizes.get(location)
-        keys = self._keys if location in self.parquet else None
+        access = self._access if location in self.parquet else self._without_keys
         if size is not None and location in self.with_views:
-            return _KnownFile(location, self.inner, size, keys, with_usual_types)
-        if size is None or (keys is None and not has_cheap_ranges(location, self.inner, size)):
+            return _KnownFile(location, access, size, with_usual_types)
+        if size is None or (access.keys is None and not has_cheap_ranges(location, self.inner, size)):
             return file_at(self.inner, location)
-        return _KnownFile(location, self.inner, size, keys)
+        return _KnownFile(location, access, size)
 
     def new_output(self, location: str) -> Any:
         return self.inner.new_output(location)
@@ -240,28 +240,30 @@ class _KnownFile(InputFile):
     def __init__(
         self,
         location: str,
-        io: FileIO,
+        access: Access,
         size: int,
-        keys: EncryptionKeys | None,
         shown: Callable[[Source], Source] | None = None,
     ) -> None:
         super().__init__(location)
         self._shown = shown
-        self._io = io
+        self._access = access
         self._size = size
-        self._keys = keys
 
     def __len__(self) -> int:
         return self._size
 
+    def _stored(self) -> InputFile:
+        assert self._access.io is not None
+        return file_at(self._access.io, self.location)
+
     def exists(self) -> bool:
-        return file_at(self._io, self.location).exists()
+        return self._stored().exists()
 
     def open(self, seekable: bool = True) -> Any:
-        source = open_source(self.location, self._io, self._size)
-        if self._keys is None and self._shown is None and not _has_end_magic(source):
-            return file_at(self._io, self.location).open(seekable)  # the size in the manifest is wrong
-        plain = unlock(source, self._keys)
+        source = self._access.open(self.location, self._size)
+        if self._access.keys is None and self._shown is None and not _has_end_magic(source):
+            return self._stored().open(seekable)  # the size in the manifest is wrong
+        plain = unlock(source, self._access.keys)
         file: Any = SourceFile(plain if self._shown is None else self._shown(plain))
         return pa.PythonFile(file, "r")
 
@@ -358,7 +360,7 @@ class TableReader:
         self.schema = schema
         self.access = access
         self._metadata = table.metadata
-        self._io = _KnownFiles(table.io, access.keys)
+        self._io = _KnownFiles(access)
         self.named_filter = row_filter
         """The filter with the names of the table's schema."""
         self.row_filter = bound_to(table.schema(), row_filter)
@@ -371,7 +373,7 @@ class TableReader:
         files = [file for task in tasks for file in task.delete_files]
         for file in files:
             self._io.remember(file)
-        return read_deletes(self._io.inner, files, self._io)
+        return read_deletes(self.access, files, self._io)
 
     def read_whole(self, task: FileScanTask, deletes: Sequence[Any]) -> Iterator[pa.RecordBatch]:
         """Yield the matching rows of a whole file without its ``deletes``, in the steps that pyiceberg takes.

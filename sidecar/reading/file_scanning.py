@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
 
-from sidecar.crypto.keys import EncryptionKeys
+from sidecar.access import Access
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, enough_memory, refuse_text
 from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.iceberg.predicates.predicate import as_expression
@@ -36,11 +36,9 @@ from sidecar.reading.file_keys import key_residual, with_keys
 from sidecar.reading.orc_scanning import plan_orc_scan
 from sidecar.reading.residual import residual_of
 from sidecar.results.base import Summarized
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, CountingSource, Source
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
     from pyiceberg.schema import Schema
 
 
@@ -95,9 +93,8 @@ def open_scan(
     columns: Sequence[str] | None = None,
     limit: int | None = None,
     *,
-    io: FileIO | None = None,
+    access: Access | None = None,
     case_sensitive: bool = True,
-    encryption_keys: EncryptionKeys | None = None,
     keys: Mapping[str, Keys] | None = None,
 ) -> Iterator[FileScan]:
     """Open the scan of a file, to get rows with positions, row group by row group, and the report.
@@ -110,11 +107,12 @@ def open_scan(
     refuse_text(columns=columns)
     if limit is not None and limit < 0:
         raise UsageError("a limit cannot be negative", found=limit)
-    source = open_source(file, io) if isinstance(file, str | os.PathLike) else file
+    access = access or Access()
+    source = access.open(file) if isinstance(file, str | os.PathLike) else file
     try:
         with enough_memory():
             counted = CountingSource(source)
-            opened = _open_parquet(counted, encryption_keys)
+            opened = _open_parquet(access, counted)
             if opened is None and keys is not None:
                 raise UnsupportedFeatureError("keys cannot be used with ORC files", file=source.name)
             if opened is None:
@@ -132,19 +130,19 @@ def open_scan(
             source.close()
 
 
-def file_schema(file: AnyPath, *, io: FileIO | None = None, encryption_keys: EncryptionKeys | None = None) -> Schema:
+def file_schema(access: Access, file: AnyPath) -> Schema:
     """Return the columns of a Parquet file as an Iceberg schema. Raises the errors of :func:`open_scan`."""
-    with closing(open_source(file, io)) as source:
-        opened = _open_parquet(source, encryption_keys)
+    with closing(access.open(file)) as source:
+        opened = _open_parquet(access, source)
         if opened is None:
             raise UnsupportedFeatureError("the file is not a Parquet file", file=source.name)
         return file_columns(read_shape(opened[1]), opened[1].name).schema
 
 
-def _open_parquet(source: Source, keys: EncryptionKeys | None) -> tuple[Source, Footer] | None:
+def _open_parquet(access: Access, source: Source) -> tuple[Source, Footer] | None:
     """Open a Parquet file; return the source of its pages and its footer, or ``None`` for an ORC file."""
     try:
-        return open_parquet(source, keys)
+        return open_parquet(source, access.keys)
     except DamagedFileError:
         if is_orc(source):
             return None

@@ -23,10 +23,10 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask, deletion_vector
 from pyiceberg.utils.concurrent import ExecutorFactory
 
+from sidecar.access import Access
 from sidecar.dependencies.pyiceberg import position_deletes
 from sidecar.errors import DamagedFileError, foreign_reason
 from sidecar.iceberg.manifests import latest_fields
-from sidecar.storage.opening import open_source
 
 DeleteKey = tuple[str, int | None]
 """The path of a delete file, and the offset of a deletion vector in it."""
@@ -37,7 +37,7 @@ _FEW = 4
 """Up to this many vectors of a Puffin file are read one by one; for more, the whole file is."""
 
 
-def read_deletes(io: FileIO, files: Sequence[DataFile], for_pyiceberg: FileIO) -> Deletes:
+def read_deletes(access: Access, files: Sequence[DataFile], for_pyiceberg: FileIO) -> Deletes:
     """Read each delete file once; pyiceberg reads position deletes, with an ``io`` of its own.
 
     Raises :class:`DamagedFileError` for a vector, and the errors of pyiceberg.
@@ -50,7 +50,7 @@ def read_deletes(io: FileIO, files: Sequence[DataFile], for_pyiceberg: FileIO) -
     others = [(key, file) for key, file in by_key.items() if key[1] is None]
     pool = ExecutorFactory.get_or_create()
     found: dict[DeleteKey, Mapping[str, Any]] = {}
-    for some in pool.map(partial(_read_vectors, io), vectors.values()):
+    for some in pool.map(partial(_read_vectors, access), vectors.values()):
         found |= some
     read = pool.map(partial(position_deletes, for_pyiceberg), (file for _, file in others))
     return found | {key: positions for (key, _), positions in zip(others, read, strict=True)}
@@ -78,10 +78,10 @@ def _key(file: DataFile) -> DeleteKey:
     return file.file_path, known.content_offset if is_vector else None
 
 
-def _read_vectors(io: FileIO, files: Sequence[DataFile]) -> Deletes:
+def _read_vectors(access: Access, files: Sequence[DataFile]) -> Deletes:
     """Read deletion vectors of one Puffin file."""
     path, found = files[0].file_path, dict[DeleteKey, Mapping[str, Any]]()
-    with closing(open_source(path, io, files[0].file_size_in_bytes)) as source:
+    with closing(access.open(path, files[0].file_size_in_bytes)) as source:
         whole = source.read(0, source.size) if len(files) > _FEW else None
         for file in files:
             known = latest_fields(file)

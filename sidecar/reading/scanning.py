@@ -96,13 +96,14 @@ def scan(
     Warnings of the plan are logged. Raises the errors of :func:`sidecar.plan` and of reading data files; for a file
     :class:`UsageError` for a name or a value that does not fit.
     """
-    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
+    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys}
     if _is_file(source, at):
         from sidecar.reading.file_scanning import open_scan  # what decodes pages is not needed for a plan
 
-        with enough_memory(), open_scan(source, predicate, columns, limit, io=io, **common) as opened:
+        access = Access(io, encryption_keys)
+        with enough_memory(), open_scan(source, predicate, columns, limit, access=access, **common) as opened:
             return opened.to_table()
-    found = plan(_as_table(source, io), predicate, at=at, **common)
+    found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
     return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
@@ -124,12 +125,12 @@ def scan_batches(
     ``source``, ``predicate``, ``columns``, ``limit``, ``keys``, ``at``, ``case_sensitive``, ``threads``, ``io`` and
     ``encryption_keys`` are as for :func:`scan`.
     """
-    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys, "encryption_keys": encryption_keys}
+    common: dict[str, Any] = {"case_sensitive": case_sensitive, "keys": keys}
     if _is_file(source, at):
         from sidecar.reading.file_scanning import stream_file
 
-        return stream_file(source, predicate, columns, limit, io=io, **common)
-    found = plan(_as_table(source, io), predicate, at=at, **common)
+        return stream_file(source, predicate, columns, limit, access=Access(io, encryption_keys), **common)
+    found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
     return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
 
 
@@ -269,12 +270,8 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
         return
     with reading_errors():
         key_rows = _key_rows(planned, schema)
-        table_reader = TableReader(
-            planned.table,
-            key_rows.schema if key_rows else schema,
-            planned.row_filter,
-            Access(planned.table.io, planned.encryption_keys),
-        )
+        read_schema = key_rows.schema if key_rows else schema
+        table_reader = TableReader(planned.table, read_schema, planned.row_filter, planned.access)
         question = FileQuestion(planned.row_filter, planned.table.schema())
         deletes = table_reader.read_deletes(tasks)
         most = None if key_rows else limit

@@ -16,6 +16,7 @@ import pytest
 import xxhash
 
 import sidecar
+from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
@@ -137,14 +138,14 @@ def test_scans_equal_pyarrows_filtering(name: str) -> None:
     ):
         found = sidecar.scan(path_of(name), predicate, encryption_keys=keys_of(name))
         assert found.equals(rows.filter(mask)), predicate
-    with open_scan(path_of(name), "str = 'nothing like it'", encryption_keys=keys_of(name)) as scan:
+    with open_scan(path_of(name), "str = 'nothing like it'", access=Access(None, keys_of(name))) as scan:
         assert scan.to_table().num_rows == 0
         assert sum(scan.report.dropped.values()) == 3
 
 
 def test_dictionaries_of_encrypted_columns_are_asked() -> None:
     name = "j118_enc_gcm_uniform_dict"
-    with open_scan(path_of(name), "lowcard = 'cat1x'", encryption_keys=keys_of(name)) as scan:
+    with open_scan(path_of(name), "lowcard = 'cat1x'", access=Access(None, keys_of(name))) as scan:
         assert scan.to_table().num_rows == 0
         assert scan.report.dropped["dictionary"] == 3
 
