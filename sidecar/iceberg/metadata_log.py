@@ -11,6 +11,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
@@ -21,9 +22,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.errors import StorageError
 from sidecar.iceberg.partial_loading import loadable_statistics
+from sidecar.puffin.reader import PuffinReader
 from sidecar.storage.locations import file_at
+from sidecar.storage.source import Source
 
 StatisticsEntries: TypeAlias = tuple[StatisticsFile, ...]
 """The statistics entries of one snapshot, in the order of the metadata. Spark and Impala take the first one.
@@ -182,6 +186,18 @@ def _versions(earlier: Table, later: Table) -> Iterator[Statistics | None]:
             return
         yield _read_statistics(later.io, logged.metadata_file)
     yield None
+
+
+def open_statistics(table: Table, entry: StatisticsFile) -> Source:
+    """Open the file of a statistics entry. Raises as :func:`sidecar.storage.opening.open_source`."""
+    return Access(table.io).open(entry.statistics_path, entry.file_size_in_bytes)
+
+
+@contextmanager
+def opened_statistics(table: Table, entry: StatisticsFile) -> Iterator[PuffinReader]:
+    """Open the file of a statistics entry as Puffin within a block. Raises the errors of :class:`PuffinReader`."""
+    with closing(open_statistics(table, entry)) as source:
+        yield PuffinReader(source, footer_length=entry.file_footer_size_in_bytes)
 
 
 def _read_statistics(io: FileIO, location: str) -> Statistics | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
-from sidecar.iceberg.metadata_log import StatisticsEntries, displaced_between, statistics_of
+from sidecar.iceberg.metadata_log import StatisticsEntries, displaced_between, opened_statistics, statistics_of
 from sidecar.iceberg.partial_loading import left_out
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.statistics_files.entry_commits import (
@@ -39,10 +39,8 @@ from sidecar.iceberg.statistics_files.entry_commits import (
 from sidecar.iceberg.statistics_files.merge import NDV, damage_of_sketch, is_our_theta
 from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
-from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.results.base import Result
-from sidecar.storage.opening import open_source
 
 RepairAction: TypeAlias = Literal["drop", "register anew"]
 """What a repair does to a statistics entry."""
@@ -238,11 +236,7 @@ def _damaged_sketches(table: Table, entry: StatisticsFile) -> dict[tuple[int, ..
     """Return the damage of sketches of other writers by their fields, none of a file that cannot be read."""
     if all(map(is_our_theta, entry.blob_metadata)) or entry.key_metadata is not None:
         return {}
-    with (
-        suppress(SidecarError),
-        closing(open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)) as source,
-    ):
-        puffin = PuffinReader(source, footer_length=entry.file_footer_size_in_bytes)
+    with suppress(SidecarError), opened_statistics(table, entry) as puffin:
         sketches = [blob for blob in puffin.metadata.blobs if blob.type == THETA and not is_our_theta(blob)]
         found = {blob.fields: damage_of_sketch(puffin, blob) for blob in sketches}
         return {fields: damage for fields, damage in found.items() if damage is not None}
@@ -263,16 +257,11 @@ def _why_not(blob: BlobMetadata, live: set[int]) -> str | None:
 
 def _ndv_of_sketch(table: Table, entry: StatisticsFile, blob: BlobMetadata, problems: list[str]) -> int | None:
     """Return the distinct count of the sketch in the file; ``None`` if the file or the sketch cannot be read."""
-    path = entry.statistics_path
     try:
-        source = open_source(path, table.io, entry.file_size_in_bytes)
-        try:
-            puffin = PuffinReader(source, footer_length=entry.file_footer_size_in_bytes)
+        with opened_statistics(table, entry) as puffin:
             for stored in puffin.metadata.blobs:
                 if stored.type == THETA and list(stored.fields) == blob.fields:
-                    return ThetaSketch.from_bytes(puffin.read_blob(stored), LARGEST_LG_K, path).ndv
-        finally:
-            source.close()
+                    return ThetaSketch.from_bytes(puffin.read_blob(stored), LARGEST_LG_K, entry.statistics_path).ndv
     except SidecarError as error:
         problems.append(str(error))
     return None

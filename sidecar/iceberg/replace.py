@@ -169,7 +169,7 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
 
 def _reasons(table: Table, snapshot: Snapshot, listing: Listing) -> dict[int, str]:
     """Return by file ordinal why a file must not be replaced."""
-    deletes = read_deletes(table.io, read_manifests(table.io, snapshot.manifest_list), table.metadata.specs())
+    deletes = read_deletes(table, read_manifests(table.io, snapshot.manifest_list))
     seen: dict[str, int] = {}
     for file in listing.files:
         seen[file.path] = seen.get(file.path, 0) + 1

@@ -34,6 +34,7 @@ from datetime import timedelta
 
 from pyiceberg.table import Table, TableProperties
 
+from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError, UsageError
 from sidecar.failpoints import hit
@@ -52,7 +53,6 @@ from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
 from sidecar.storage.locations import local_path, refuse_control_characters
-from sidecar.storage.opening import open_source
 from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
@@ -295,7 +295,7 @@ def _not_reusable(table: Table, files: Sequence[StoredFile], warnings: list[str]
 def _is_ours(table: Table, path: str, size: int, warnings: list[str]) -> bool:
     """Return whether sidecar wrote a file for this table: its segments are of it, or it has blobs of others alone."""
     try:
-        source = open_source(path, table.io, size)
+        source = Access(table.io).open(path, size)
         try:
             sidecar = SidecarFile.open(source, file_size=size)
             uuids = {segment.header.table_uuid for segment in sidecar.segments}

@@ -29,7 +29,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import command_for, held, is_static, reload_table
 from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.metadata_log import statistics_of
+from sidecar.iceberg.metadata_log import opened_statistics, statistics_of
 from sidecar.iceberg.partial_loading import location_in_sql
 from sidecar.iceberg.refs import is_branch, is_empty, schema_at, snapshot_id_of
 from sidecar.iceberg.statistics_files.registered_counts import registers_as_declared
@@ -39,7 +39,6 @@ from sidecar.indexing.previous.build_state import is_complete
 from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshReport
-from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import UNITS
 from sidecar.results.choices import BuildEngine
 from sidecar.run_log import log_run
@@ -170,20 +169,15 @@ class _Refresh:
         if self.request.encryption_keys is not None or self.request.thorough:
             return False
         try:
-            source = self.request.access(self.table).open(entry.statistics_path, entry.file_size_in_bytes)
+            with opened_statistics(self.table, entry) as puffin:
+                footer = puffin.metadata
         except SidecarError:
             return False
-        try:
-            puffin = PuffinReader(source, footer_length=entry.file_footer_size_in_bytes)
-        except SidecarError:
-            return False
-        finally:
-            source.close()
-        state = intact_state_of(puffin.metadata.properties)
+        state = intact_state_of(footer.properties)
         if state is None:
             return False
-        segments = sum(blob.type == UNITS for blob in puffin.metadata.blobs)
-        if not segments or (segments > 1 and not has_settled(puffin.metadata.properties, entry.snapshot_id)):
+        segments = sum(blob.type == UNITS for blob in footer.blobs)
+        if not segments or (segments > 1 and not has_settled(footer.properties, entry.snapshot_id)):
             return False
         try:
             snapshot = snapshot_of(self.table, entry.snapshot_id)
@@ -193,7 +187,7 @@ class _Refresh:
         if not is_complete(self.table, state, declared):
             return False
         chosen = {w.column.field_id: w.is_count_registered for w in declared if w.is_count_registered is not None}
-        if not registers_as_declared(entry, puffin.metadata, chosen):
+        if not registers_as_declared(entry, footer, chosen):
             return False
         self.report.columns = [one.column.path for one in declared]
         self.report.warnings += notes

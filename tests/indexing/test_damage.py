@@ -186,7 +186,7 @@ def test_storage_that_fails_while_reading_costs_itself(tmp_path: Path) -> None:
     path = _file(tmp_path / "d.parquet")
     whole = stage_one([path], plan_for(SCHEMA))
     for good_reads in range(12):
-        plan = opened_by(plan_for(SCHEMA), lambda name, left=good_reads: Failing(LocalSource(name), left))
+        plan = opened_by(plan_for(SCHEMA), lambda name: Failing(LocalSource(name), good_reads))  # noqa: B023
         records = stage_one([path], plan)
         for record in records:
             if record.kind == "column" and record.data is not None:

@@ -7,7 +7,7 @@ them. In doubt a delete applies: paths that differ only in the spelling of their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from io import IOBase
@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -25,9 +24,10 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
+from sidecar.access import Access
 from sidecar.errors import SidecarError
 from sidecar.iceberg.deletes.delete_files import (
     comparable,
@@ -41,7 +41,6 @@ from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
 from sidecar.run import ReportingThreads
-from sidecar.storage.opening import open_source
 from sidecar.storage.source import SourceFile
 
 EQUALITY = "equality deletes apply to it"
@@ -96,19 +95,19 @@ class _Delete:
         )
 
 
-def read_deletes(io: FileIO, lines: Iterable[ManifestFile], specs: Mapping[int, PartitionSpec]) -> DeleteIndex:
-    """Read the delete manifests among ``lines``, the manifest list of one snapshot of a table with ``specs``.
+def read_deletes(table: Table, lines: Iterable[ManifestFile]) -> DeleteIndex:
+    """Read the delete manifests among ``lines``, the manifest list of one snapshot of a table.
 
     Raises :class:`sidecar.errors.DamagedFileError` or :class:`sidecar.errors.StorageError` with the manifest's path.
     """
-    index = DeleteIndex()
+    index, access, specs = DeleteIndex(), Access(table.io), table.metadata.specs()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
     with ReportingThreads(READERS) as pool:
-        for line, contents in zip(chosen, pool.map(lambda line: read_manifest(io, line), chosen), strict=True):
+        for line, contents in zip(chosen, pool.map(lambda line: read_manifest(table.io, line), chosen), strict=True):
             entries, fields = list(_live(contents)), contents.partition_fields
             spec = specs.get(line.partition_spec_id)
             is_known = spec is not None and divides_files(spec) and len(fields) >= len(spec.fields)
-            for entry, paths in zip(entries, pool.map(lambda e: _named(io, e.data_file), entries), strict=True):
+            for entry, paths in zip(entries, pool.map(lambda e: _named(access, e.data_file), entries), strict=True):
                 _add(index, entry, fields if is_known else None, paths)
     return index
 
@@ -117,7 +116,7 @@ def _live(contents: ManifestContents) -> Iterator[ManifestEntry]:
     return (raw.entry for raw in contents.entries if raw.entry.status != ManifestEntryStatus.DELETED)
 
 
-def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
+def _named(access: Access, file: DataFile) -> frozenset[str] | None:
     """Return the paths that a position delete file names; ``None`` for other deletes and if that is not certain."""
     if file.content != DataFileContent.POSITION_DELETES:
         return None
@@ -126,7 +125,7 @@ def _named(io: FileIO, file: DataFile) -> frozenset[str] | None:
     if file.file_format != FileFormat.PARQUET or file.file_size_in_bytes > _MOST_READ:
         return None
     try:
-        with closing(open_source(file.file_path, io, file.file_size_in_bytes)) as source:
+        with closing(access.open(file.file_path, file.file_size_in_bytes)) as source:
             read = pq.ParquetFile(pa.PythonFile(cast(IOBase, SourceFile(source)), "r"), read_dictionary=[_PATH]).read(
                 [_PATH]
             )

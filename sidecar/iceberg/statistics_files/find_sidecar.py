@@ -22,14 +22,19 @@ from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
-from sidecar.iceberg.metadata_log import StatisticsEntries, TakenPlace, displaced_entries, statistics_of
+from sidecar.iceberg.metadata_log import (
+    StatisticsEntries,
+    TakenPlace,
+    displaced_entries,
+    open_statistics,
+    statistics_of,
+)
 from sidecar.iceberg.partial_loading import state_of_registrations
 from sidecar.iceberg.paths import moved_hint
 from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of, snapshots_by_id
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_names import name_of
-from sidecar.storage.opening import open_source
 
 PAGES = "-pages.stats"
 """End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
@@ -203,7 +208,7 @@ def open_registered(table: Table, entry: StatisticsFile, warnings: list[str]) ->
     ``None`` if it cannot be read; the reason is appended to ``warnings``. The caller closes the file.
     """
     try:
-        source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+        source = open_statistics(table, entry)
     except SidecarError as error:
         hint = moved_hint(entry.statistics_path, table.location())
         warnings.append(f"{error}; {hint}" if hint else str(error))

@@ -29,11 +29,11 @@ from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import command_for
+from sidecar.iceberg.metadata_log import open_statistics
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA, is_ours
 from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
-from sidecar.storage.opening import open_source
 
 MARK = "sidecar"
 """Property of theta blobs made by sidecar, in the Puffin footer and in the table's metadata."""
@@ -96,7 +96,7 @@ def open_existing(table: Table, entry: StatisticsFile, *, force: bool) -> Existi
     try:
         if entry.key_metadata is not None:
             raise UnsupportedFeatureError("the statistics file is encrypted", file=entry.statistics_path)
-        source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+        source = open_statistics(table, entry)
         return ExistingBlob(entry, PuffinReader(source, footer_length=entry.file_footer_size_in_bytes))
     except SidecarError as error:
         if force:

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.access import Access
 from sidecar.errors import DamagedFileError, StorageError, foreign_reason
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import redact
@@ -21,7 +22,6 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.storage.locations import refuse_control_characters
-from sidecar.storage.opening import open_source
 from sidecar.storage.target import create_target
 
 WriteOurs = Callable[[PuffinWriter, Sequence[PuffinReader]], None]
@@ -86,7 +86,7 @@ def _located(table: Table, path: str, what: str) -> Iterator[None]:
 
 def _read_back(table: Table, path: str, written: WrittenFile) -> None:
     """Raise :class:`DamagedFileError` unless storage has the file as it was written."""
-    source = open_source(path, table.io)
+    source = Access(table.io).open(path)
     try:
         if source.size != written.file_size:
             raise DamagedFileError(

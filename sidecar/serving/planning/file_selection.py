@@ -18,8 +18,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from sidecar.access import Access
-from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UnsupportedFeatureError, advisory
 from sidecar.iceberg.deletes.delete_files import comparable
 from sidecar.iceberg.predicates.predicate import as_expression
@@ -85,7 +83,6 @@ def select_files(
     wants_sentinel: bool,
     unindexed: UnindexedPredicates,
     opener: SidecarOpener,
-    encryption_keys: EncryptionKeys | None = None,
 ) -> FileSelection:
     """Choose the files for one meaning of a request.
 
@@ -96,13 +93,13 @@ def select_files(
     Where filters leave more than :data:`DIRECT_FILES`, the files come as ordinals: their tasks are in memory, and
     records of so many files take longer to decode than page indexes could save.
 
-    ``wants_sentinel`` says that a client may delete by this plan. ``encryption_keys`` open encrypted sidecars. Raises
-    errors about the table's own metadata, none about a sidecar.
+    ``wants_sentinel`` says that a client may delete by this plan. Raises errors about the table's own metadata, none
+    about a sidecar.
     """
     row_filter, is_exact = _canonical(files, binding)
     table = binding.table
     try:
-        found = _by_sidecar(files, table, row_filter, wants_sentinel, unindexed, opener, encryption_keys)
+        found = _by_sidecar(files, table, row_filter, wants_sentinel, unindexed, opener)
     except Exception as error:
         _note(error)
         found = FileSelection(fallback=FAILED)
@@ -118,7 +115,6 @@ def _by_sidecar(
     wants_sentinel: bool,
     unindexed: UnindexedPredicates,
     opener: SidecarOpener,
-    encryption_keys: EncryptionKeys | None,
 ) -> FileSelection:
     """Choose the files by the sidecar. Without files if it is not asked."""
     if isinstance(row_filter, AlwaysTrue):
@@ -128,9 +124,7 @@ def _by_sidecar(
     asks_filters = _asks_filters(row_filter, table.schema()) and not unindexed.knows(version, row_filter)
     if not asks_filters and files.count >= BROAD:
         return FileSelection(fallback=NO_INDEX_HELPS)
-    planning = Planning(
-        table, row_filter, snapshot_id, Access(table.io, encryption_keys), opener=opener, lines=files.lines
-    )
+    planning = Planning(table, row_filter, snapshot_id, files.access, opener=opener, lines=files.lines)
     whole = WholeMatch(table.metadata, row_filter)
     with closing(planning):
         chosen, opened = planning.choose(), planning.opened

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
+from sidecar.access import Access
 from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.deletes.delete_files import DeleteFile, SnapshotDeletes, read_delete_files
 from sidecar.iceberg.manifests import LATEST, read_manifests
@@ -78,15 +79,23 @@ _LINE_BYTES = 2000
 class LiveSnapshot:
     """The live files of a snapshot of a table that its caller may read.
 
-    Manifests are read when they are needed. ``scope`` keeps what callers with different rights read apart, and
-    ``for_pyiceberg`` is the kind of client that asks.
+    ``access`` opens the table's files. Manifests are read when they are needed. ``scope`` keeps what callers with
+    different rights read apart, and ``for_pyiceberg`` is the kind of client that asks.
     """
 
     def __init__(
-        self, table: Table, snapshot: Snapshot, caches: ManifestCaches, scope: object = None, *, for_pyiceberg: bool
+        self,
+        table: Table,
+        access: Access,
+        snapshot: Snapshot,
+        caches: ManifestCaches,
+        scope: object,
+        *,
+        for_pyiceberg: bool,
     ) -> None:
         self.for_pyiceberg = for_pyiceberg
         self.table = table
+        self.access = access
         self.snapshot = snapshot
         self._caches = caches
         self._scope = scope, str(table.metadata.table_uuid)

@@ -17,6 +17,7 @@ from typing import Literal
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.access import Access
 from sidecar.crypto.aes import check_key
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.iceberg.deletes.delete_files import FileKey, partition_of
@@ -158,9 +159,9 @@ class ScanPlanner:
         may_replace: bool,
     ) -> _Scan:
         scope = identifier, None if self._shares_manifests else table.metadata_location
-        files = LiveSnapshot(without_catalog(table), snapshot, self._caches, scope, for_pyiceberg=caller.is_pyiceberg)
-        opener = self._sidecars.opener(scope)
-        return _Scan(files, question, caller, may_replace, self._unindexed, opener, self._encryption_keys)
+        own, access = without_catalog(table), Access(table.io, self._encryption_keys)
+        files = LiveSnapshot(own, access, snapshot, self._caches, scope, for_pyiceberg=caller.is_pyiceberg)
+        return _Scan(files, question, caller, may_replace, self._unindexed, self._sidecars.opener(scope))
 
     def _ranges(self, ordinals: Sequence[int], count: int, request: bytes) -> list[tuple[int, int]]:
         """Divide the ordinals of all files into the ranges of pages. Each has at most a page of the kept files."""
@@ -181,7 +182,6 @@ class _Scan:
         may_replace: bool,
         unindexed: UnindexedPredicates,
         opener: SidecarOpener,
-        encryption_keys: EncryptionKeys | None,
     ) -> None:
         self.files = files
         self.selections: list[FileSelection] = []
@@ -192,7 +192,6 @@ class _Scan:
         self._absent = MissingPartitionColumns(files.table, question.select) if caller.is_pyiceberg else None
         self._unindexed = unindexed
         self._opener = opener
-        self._encryption_keys = encryption_keys
 
     def choose(self, *, wants_sentinel: bool) -> None:
         """Choose the files for each meaning of the request."""
@@ -209,7 +208,6 @@ class _Scan:
                 wants_sentinel=wants_sentinel,
                 unindexed=self._unindexed,
                 opener=self._opener,
-                encryption_keys=self._encryption_keys,
             )
             for binding in self._bindings
         ]

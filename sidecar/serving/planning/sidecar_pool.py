@@ -17,9 +17,9 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
+from sidecar.iceberg.metadata_log import open_statistics
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, open_registered
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.storage.opening import open_source
 
 MOST_BYTES = 64 << 20
 """About how much memory opened sidecars take in one process."""
@@ -56,7 +56,7 @@ class SidecarPool:
         if sidecar is None:
             return None
         try:
-            source = open_source(entry.statistics_path, table.io, entry.file_size_in_bytes)
+            source = open_statistics(table, entry)
         except SidecarError:
             return None  # the sidecar is opened anew, which says what is wrong
         if source.size != entry.file_size_in_bytes:
