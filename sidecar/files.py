@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sidecar.access import Access
     from sidecar.bundle.inspect import PuffinFileInfo
     from sidecar.bundle.segment import ColumnNames
-    from sidecar.crypto.keys import EncryptionKeys
     from sidecar.filters.literals import LiteralValue
     from sidecar.orc.file_info import OrcFileInfo
     from sidecar.parquet.bare_filter import FilterFileInfo
@@ -88,7 +87,7 @@ def inspect_file(
     :class:`UsageError` for ``fill`` of another file than a Puffin file.
     """
     with closing(access.open(path)) as opened:
-        kind, source = _unlocked(opened, access.keys)
+        kind, source = _unlocked(access, opened)
         _check_options(source, kind, fill=fill)
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
@@ -107,22 +106,17 @@ def inspect_file(
         return inspect_sidecar(source, fill=fill, encryption_keys=access.keys)
 
 
-def probe_source(
-    opened: Source,
-    column: str | int,
-    value: LiteralValue,
-    encryption_keys: EncryptionKeys | None = None,
-) -> FileProbe:
+def probe_source(access: Access, opened: Source, column: str | int, value: LiteralValue) -> FileProbe:
     """Look up one value in the filters of a column of an open file.
 
     ``column`` and ``value`` are as for :func:`sidecar.probe`. Raises :class:`UsageError` for an unknown column, a value
     that does not fit the column, and a Puffin file that is not a sidecar.
     """
-    kind, source = _unlocked(opened, encryption_keys)
+    kind, source = _unlocked(access, opened)
     if kind == PUFFIN:
         from sidecar.bundle.probe import probe_sidecar
 
-        found = probe_sidecar(source, column, value, encryption_keys)
+        found = probe_sidecar(source, column, value, access.keys)
         return FileProbe(found.units, found.fields, found.types, found.warnings)
     return FileProbe(_PROBES[kind](source, str(column), value))
 
@@ -145,7 +139,7 @@ def verify_file(
     name = os.fspath(path)
     with closing(access.open(path)) as opened:
         try:
-            kind, source = _unlocked(opened, access.keys)
+            kind, source = _unlocked(access, opened)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return VerifiedFile(name, [problem_in(name, str(error))])
         _check_options(source, kind, against=against is not None)
@@ -155,7 +149,7 @@ def verify_file(
             return _verify_against(source, name, others, access, sample)
         if data or sample is not None:
             return _verify_values(source, name, kind, 1.0 if sample is None else sample)
-        problems = verify_puffin(source, access.keys) if kind == PUFFIN else _VERIFIERS[kind](source)
+        problems = verify_puffin(access, source) if kind == PUFFIN else _VERIFIERS[kind](source)
         return VerifiedFile(name, problems, _SCOPES[kind])
 
 
@@ -187,13 +181,13 @@ def format_of(source: Source) -> str:
     return kind
 
 
-def _unlocked(source: Source, encryption_keys: EncryptionKeys | None) -> tuple[str, Source]:
+def _unlocked(access: Access, source: Source) -> tuple[str, Source]:
     """Return the format of a file and the source to read it from, decrypted if there are keys."""
     kind = format_of(source)
-    if kind == PARQUET and encryption_keys is not None:
+    if kind == PARQUET and access.keys is not None:
         from sidecar.parquet.encrypted.plain_view import unlock
 
-        return kind, unlock(source, encryption_keys)
+        return kind, unlock(source, access.keys)
     return kind, source
 
 
@@ -253,7 +247,7 @@ def _verify_against(
     from sidecar.conversion.verify_values import verify_against
 
     share = 1.0 if sample is None else sample
-    problems = verify_puffin(source, access.keys)
+    problems = verify_puffin(access, source)
     others, looked_up = verify_against(source, against, access, share)
     return VerifiedFile(name, problems + others, looked_up=looked_up)
 
@@ -264,9 +258,7 @@ def _verify_bare_filter(source: Source) -> list[Problem]:
     return verify_bare_filter(source)
 
 
-def verify_puffin(
-    source: Source, encryption_keys: EncryptionKeys | None = None, columns: ColumnNames | None = None
-) -> list[Problem]:
+def verify_puffin(access: Access, source: Source, columns: ColumnNames | None = None) -> list[Problem]:
     """Return the problems of the Puffin container, then those of the sidecar, each problem once.
 
     ``columns`` names the columns of field ids, if the schema is known.
@@ -275,7 +267,7 @@ def verify_puffin(
     from sidecar.puffin.inspect import verify_puffin as verify_container
 
     container_problems = [problem_in(source.name, problem.problem) for problem in verify_container(source)]
-    sidecar_problems = verify_sidecar(source, encryption_keys=encryption_keys, columns=columns)
+    sidecar_problems = verify_sidecar(source, encryption_keys=access.keys, columns=columns)
     return container_problems + [problem for problem in sidecar_problems if problem not in container_problems]
 
 

@@ -150,7 +150,8 @@ def convert(
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     target, data = os.fspath(target), None if onto is None else os.fspath(onto)
     sizes = TargetSizes(fpp, merge)
-    found, access = find_files(named, io), Access(io)
+    access = Access(io)
+    found = find_files(named, access)
     failed = dict(found.failed)
     formats = _formats_of(access, found.files, failed)
     if failed and (not formats or found.is_one):

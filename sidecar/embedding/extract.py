@@ -117,7 +117,7 @@ def extract(
     start = time.monotonic()
     refuse_text(columns=columns)
     access, target = Access(io, encryption_keys), os.fspath(target)
-    found = find_files(paths, io, endings=DATA_ENDINGS)
+    found = find_files(paths, access, endings=DATA_ENDINGS)
     protection = Protection(encryption_keys, allow_plaintext)
     workers = work_engine(engine, spark, lambda: estimated_size(found.files, access))
     work = TakeIndexes(access, protection, bloom, page_index, columns)

@@ -95,7 +95,7 @@ class NewFiles:
 
         Raises the errors of :func:`find_files` and :func:`targets_in`, and :class:`UsageError` if a target exists.
         """
-        found, into = find_files(source, access.io, endings=DATA_ENDINGS), os.fspath(into)
+        found, into = find_files(source, access, endings=DATA_ENDINGS), os.fspath(into)
         if found.is_one and isinstance(source, str | os.PathLike) and not _is_folder(into):
             return cls(access, found, into, {found.files[0]: into}, is_one=True)
         targets = targets_of(found, into)

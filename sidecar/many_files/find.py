@@ -19,15 +19,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from sidecar.access import Access
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.many_files.stored_files import filesystem_of
 from sidecar.storage.locations import check_scheme, local_path
-from sidecar.storage.stores import denied_hint, store_io
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+from sidecar.storage.stores import denied_hint
 
 DATA_ENDINGS = (".parquet", ".parq", ".orc")
 """Endings of data files in a folder, in any case."""
@@ -62,18 +60,18 @@ class FoundFiles:
     """Whether one plain path was named, which is no folder and no glob."""
 
 
-def find_files(paths: Paths, io: FileIO | None = None, *, endings: Sequence[str] = ENDINGS) -> FoundFiles:
+def find_files(paths: Paths, access: Access, *, endings: Sequence[str] = ENDINGS) -> FoundFiles:
     """Return the files that ``paths`` name: one path or several, each a file, a folder or a glob, local or by URL.
 
-    ``endings`` are those of the files that are taken from folders. ``io`` lists remote folders if it is given. A plain
-    path that does not exist is returned as it is, so that opening it says what is wrong. Raises :class:`StorageError`
-    if nothing is found because a folder cannot be listed, and :class:`UsageError` for a glob without a match, for a
-    folder without such a file, for no path at all, and for a URL that cannot be read.
+    ``endings`` are those of the files that are taken from folders. ``access`` lists remote folders. A plain path that
+    does not exist is returned as it is, so that opening it says what is wrong. Raises :class:`StorageError` if nothing
+    is found because a folder cannot be listed, and :class:`UsageError` for a glob without a match, for a folder without
+    such a file, for no path at all, and for a URL that cannot be read.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:
         raise UsageError("no file was named")
-    search = _FileSearch(io, tuple(endings))
+    search = _FileSearch(access, tuple(endings))
     plain = [search.add(os.fspath(path)) for path in named]
     if not search.found:
         raise next(iter(search.failed.values()))
@@ -81,14 +79,14 @@ def find_files(paths: Paths, io: FileIO | None = None, *, endings: Sequence[str]
     return FoundFiles(names, roots, search.failed, search.others, is_one=plain == [True])
 
 
-def every_file_below(folder: str, io: FileIO | None) -> list[str]:
+def every_file_below(folder: str, access: Access) -> list[str]:
     """Return all files below a folder, whatever their names are, hidden ones too, and behind links.
 
     Raises :class:`StorageError`.
     """
     local, failed = local_path(folder), dict[str, SidecarError]()
     if local is None:
-        remote = _RemoteFolders(failed, folder, io)
+        remote = _RemoteFolders(failed, folder, access)
         found = [_join(folder, name) for name, is_folder in remote._listed(folder, recursive=True) if not is_folder]
     else:
 
@@ -125,8 +123,8 @@ def is_hidden_name(name: str) -> bool:
 class _FileSearch:
     """Collects files."""
 
-    def __init__(self, io: FileIO | None, endings: tuple[str, ...]) -> None:
-        self.io = io
+    def __init__(self, access: Access, endings: tuple[str, ...]) -> None:
+        self.access = access
         self.endings = endings
         self.found: dict[str, tuple[str, str]] = {}
         """Name and root of each file, by the text that all its names share."""
@@ -164,10 +162,10 @@ class _FileSearch:
         """Return the storage of a path. Raises :class:`UsageError` for a URL that cannot be read."""
         if local_path(path) is not None:
             return _LocalFolders(self.failed)
-        check_scheme(path, self.io)
+        check_scheme(path, self.access.io)
         if "#" in path:
             raise UsageError("a URL with '#' names another file: pyiceberg cuts it there", file=path)
-        return _RemoteFolders(self.failed, path, self.io)
+        return _RemoteFolders(self.failed, path, self.access)
 
     def _matches(self, tree: _Folders, folder: str, pattern: Parts) -> Iterator[str]:
         """Yield the files that a glob matches; without a glob, the files below ``folder`` that have the endings."""
@@ -260,9 +258,11 @@ def _local_entry(found: os.DirEntry[str]) -> _FolderEntry | None:
 class _RemoteFolders:
     """An object store behind a ``FileIO`` on Arrow's file systems or on fsspec. Methods as for local folders."""
 
-    def __init__(self, failed: dict[str, SidecarError], location: str, io: FileIO | None) -> None:
+    def __init__(self, failed: dict[str, SidecarError], location: str, access: Access) -> None:
         self._failed = failed
-        self._io = io or store_io(location)
+        io = access.io_of(location)
+        assert io is not None  # only local files need none
+        self._io = io
 
     def is_folder(self, location: str) -> bool | None:
         """If the storage does not say, a plain location is taken for a file."""

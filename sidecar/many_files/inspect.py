@@ -79,7 +79,8 @@ def inspect(
     Parquet files. Raises the error of a file that is named alone, and :class:`UsageError` for unknown columns.
     """
     refuse_text(columns=columns)
-    found, access = find_files(paths, io), Access(io, encryption_keys)
+    access = Access(io, encryption_keys)
+    found = find_files(paths, access)
 
     def work(file: str) -> FileInfo:
         filled = fill and (found.is_one or known_format(file, access) == PUFFIN)

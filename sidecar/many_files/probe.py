@@ -94,13 +94,14 @@ def probe(
     opens the files. Encrypted columns need ``encryption_keys``. Puffin files in folders are left out. A file without
     the column is kept, with the reason. Raises the error of a file that is named alone.
     """
-    found, access = find_files(paths, io, endings=DATA_ENDINGS), Access(io, encryption_keys)
+    access = Access(io, encryption_keys)
+    found = find_files(paths, access, endings=DATA_ENDINGS)
     refused: dict[str, UsageError] = {}
 
     def work(file: str) -> ProbedFile:
         with closing(CountingSource(access.open(file))) as source:
             try:
-                answer = probe_source(source, column, value, access.keys)
+                answer = probe_source(access, source, column, value)
             except UsageError as error:
                 if found.is_one:
                     raise

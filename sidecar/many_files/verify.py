@@ -18,7 +18,7 @@ from sidecar.questions.value_check import ValuesLookedUp
 from sidecar.results.choices import BuildEngine
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+    pass
 
 
 STRUCTURE_IS_SMALL = "the check of structures alone reads little"
@@ -98,7 +98,7 @@ def verify_paths(
     spark: Any,
 ) -> Verification:
     """Do :func:`sidecar.verify` for files."""
-    found = find_files(paths, check.access.io)
+    found = find_files(paths, check.access)
     if against is not None and not found.is_one:
         raise UsageError("a comparison with data files is for one Puffin file", found=f"{len(found.files)} files")
     most = threads_for(found.files, threads)
@@ -107,7 +107,7 @@ def verify_paths(
         workers = work_engine(engine, spark, lambda: estimated_size(found.files, check.access), threads=most)
     else:
         asked_engine(engine, spark)
-    others = None if against is None else _data_files(against, check.access.io)
+    others = None if against is None else _data_files(against, check.access)
     work = replace(check, against=others, is_one=found.is_one)
     answers, failed = each_file(work, found, engine=workers)
     files = tuple(answers)
@@ -143,13 +143,13 @@ def verify_prefixes(
     return Verification((), dict(failed or {}), checked=len(files), problems=problems)
 
 
-def _data_files(against: Paths, io: FileIO | None) -> list[str]:
+def _data_files(against: Paths, access: Access) -> list[str]:
     """Return the data files that ``against`` names, a file twice if it is named twice. Raises if some are not found."""
     refuse_text(against=against)
     named = [os.fspath(path) for path in ([against] if isinstance(against, os.PathLike) else against)]
     if not named:
         return named
-    found = find_files(named, io, endings=DATA_ENDINGS)
+    found = find_files(named, access, endings=DATA_ENDINGS)
     for error in found.failed.values():
         raise error
     return list(found.files) if len(found.files) >= len(named) else named

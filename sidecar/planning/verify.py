@@ -64,21 +64,22 @@ def verify(
     read. Damage is a problem, not raised. Raises the error of a file that is named alone and cannot be read, and of the
     table's own metadata.
     """
+    access = Access(target.io if isinstance(target, Table) else io, encryption_keys)
     if isinstance(target, Table):
         if against is not None:
             raise UsageError("against is for a Puffin file, not for a table")
         if aad_prefixes is not None:
             listed = list_snapshot(target, snapshot_id_of(target, at)).files
             paths = sorted(file.path for file in listed)
-            return verify_prefixes(paths, aad_prefixes, Access(target.io, encryption_keys))
+            return verify_prefixes(paths, aad_prefixes, access)
         check = ValueCheck(1.0 if sample is None else sample) if data or sample is not None else None
-        return _verify_table(target, at, check, Access(target.io, encryption_keys), engine, spark)
+        return _verify_table(target, at, check, access, engine, spark)
     if at is not None:
         raise UsageError("a snapshot, branch or tag is of a table, not of files", found=at)
     if aad_prefixes is not None:
-        every = find_files(target, io, endings=("",))
-        return verify_prefixes(every.files, aad_prefixes, Access(io, encryption_keys), every.failed)
-    return verify_paths(target, FileCheck(data, sample, Access(io, encryption_keys)), against, threads, engine, spark)
+        every = find_files(target, access, endings=("",))
+        return verify_prefixes(every.files, aad_prefixes, access, every.failed)
+    return verify_paths(target, FileCheck(data, sample, access), against, threads, engine, spark)
 
 
 def _verify_table(

@@ -26,7 +26,7 @@ def registered_file_problems(table: Table, entry: StatisticsFile, access: Access
     problems: list[Problem] = []
     source = access.open(path)
     try:
-        problems += verify_puffin(source, access.keys, table.schema().find_column_name)
+        problems += verify_puffin(access, source, table.schema().find_column_name)
         try:
             puffin = PuffinReader(source)
         except SidecarError:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import sidecar
+from sidecar.access import Access
 from sidecar.errors import StorageError, UsageError
 from sidecar.many_files.find import DATA_ENDINGS, find_files, is_hidden_name
 
@@ -56,20 +57,20 @@ def inside(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names(paths: Any, **options: Any) -> list[str]:
-    return list(find_files(paths, **options).files)
+    return list(find_files(paths, Access(), **options).files)
 
 
 @pytest.mark.parametrize("prefix", ["data", "data/", "./data", "file:{}/data", "file://{}/data", "{}/data"])
 def test_a_folder_gives_its_data_and_puffin_files_sorted(tree: Path, prefix: str) -> None:
     prefix = prefix.format(tree)
-    found = find_files(prefix)
+    found = find_files(prefix, Access())
     assert list(found.files) == sorted(prefix.rstrip("/") + "/" + name for name in NAMES)
     assert found.others == len(OTHERS)
     assert set(found.roots) == {prefix}
 
 
 def test_a_folder_gives_only_the_asked_endings() -> None:
-    found = find_files("data", endings=DATA_ENDINGS)
+    found = find_files("data", Access(), endings=DATA_ENDINGS)
     assert len(found.files) == len(NAMES) - 2
     assert found.others == len(OTHERS) + 2
 
@@ -100,13 +101,13 @@ def test_a_glob_gives_what_it_matches(tree: Path, glob: str, expected: list[str]
 @pytest.mark.parametrize("path", ["data/*.nix", "nosuch/*.parquet", "data/**/nosuch/*", "data/a.parquet/*", "data/?"])
 def test_a_glob_without_a_match_is_wrong_usage(path: str) -> None:
     with pytest.raises(UsageError, match="no file matches"):
-        find_files([path, "data/a.parquet"])
+        find_files([path, "data/a.parquet"], Access())
 
 
 def test_a_folder_without_data_files_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "x.txt").touch()
     with pytest.raises(UsageError, match=r"the folder has no file whose name ends with \.parquet"):
-        find_files(str(tmp_path))
+        find_files(str(tmp_path), Access())
 
 
 def test_a_plain_name_is_returned_even_if_nothing_is_there() -> None:
@@ -116,7 +117,7 @@ def test_a_plain_name_is_returned_even_if_nothing_is_there() -> None:
         "data/a.parquet",
     ]
     with pytest.raises(UsageError, match="no file was named"):
-        find_files([])
+        find_files([], Access())
 
 
 def test_a_name_with_glob_characters_that_exists_is_that_file(tmp_path: Path) -> None:
@@ -179,9 +180,9 @@ def test_a_folder_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.Monk
     for path in (str(tmp_path), f"{tmp_path}/**/*.parquet", f"{tmp_path}/*/*.parquet", f"{tmp_path}/locked"):
         if path.endswith("locked"):
             with pytest.raises(StorageError, match=r"cannot list the folder: Permission denied; file .*locked"):
-                find_files(path)
+                find_files(path, Access())
             continue
-        found = find_files(path)
+        found = find_files(path, Access())
         assert [os.path.basename(folder) for folder in found.failed] == ["locked"]
         assert "cannot list the folder: Permission denied; file" in str(*found.failed.values())
         assert len(found.files) == 2

@@ -13,6 +13,7 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import sidecar
+from sidecar.access import Access
 from sidecar.errors import StorageError, UsageError
 from sidecar.many_files.find import find_files
 
@@ -72,7 +73,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def names(path: str, store: Any) -> list[str]:
-    return [file.removeprefix("s3://bucket/t/") for file in find_files(path, store).files]
+    return [file.removeprefix("s3://bucket/t/") for file in find_files(path, Access(store)).files]
 
 
 @pytest.mark.parametrize("folder", ["s3://bucket/t", "s3://bucket/t/", "s3://bucket"])
@@ -100,15 +101,15 @@ def test_a_glob_and_a_plain_url(store: Any, glob: str, expected: list[str]) -> N
 @pytest.mark.parametrize("glob", ["s3://bucket/nosuch/*", "s3://bucket/t/*.nix", "s3://bucket/t/**/nix*"])
 def test_a_glob_without_a_match(store: Any, glob: str) -> None:
     with pytest.raises(UsageError, match="no file matches"):
-        find_files(glob, store)
+        find_files(glob, Access(store))
 
 
 def test_a_name_that_pyiceberg_would_cut_is_never_another_file(store: Any, tmp_path: Path) -> None:
     for name in ("a", "a#b.parquet", "a?b.parquet"):
         (tmp_path / "bucket" / name).write_bytes(DATA.read_bytes())
     with pytest.raises(UsageError, match="with '#' names another file"):
-        find_files("s3://bucket/a#b.parquet", store)
-    found = find_files("s3://bucket", store)
+        find_files("s3://bucket/a#b.parquet", Access(store))
+    found = find_files("s3://bucket", Access(store))
     assert len(found.files) == len(NAMES)
     assert sorted(found.failed) == ["s3://bucket/a#b.parquet", "s3://bucket/a?b.parquet"]
     assert all("'#' or '?' in its name has no URL; file s3://bucket/a" in str(e) for e in found.failed.values())
@@ -118,7 +119,7 @@ def test_many_remote_files_are_read(store: Any) -> None:
     found = sidecar.inspect("s3://bucket/**/*.parquet", io=store, threads=3)
     single = [sidecar.inspect(file.file, io=store).only for file in found.files]
     assert list(found.files) == single
-    assert [file.file for file in found.files] == list(find_files("s3://bucket/**/*.parquet", store).files)
+    assert [file.file for file in found.files] == list(find_files("s3://bucket/**/*.parquet", Access(store)).files)
     probed = sidecar.probe("s3://bucket/t/day=1/a.parquet", "i32_opt", -1999999999, io=store)
     assert (probed.files[0].might_contain, probed.files[0].reads > 0) == (False, True)
 
@@ -129,5 +130,5 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, store: An
 
     monkeypatch.setattr(store, "new_input", fail)
     with pytest.raises(StorageError, match=r"cannot list the folder: OSError: no route to host; file s3://bucket/t"):
-        find_files("s3://bucket/t/*.parquet", store)
-    assert find_files("s3://bucket/t/a.parquet", store).files == ("s3://bucket/t/a.parquet",)
+        find_files("s3://bucket/t/*.parquet", Access(store))
+    assert find_files("s3://bucket/t/a.parquet", Access(store)).files == ("s3://bucket/t/a.parquet",)

@@ -42,7 +42,7 @@ def find_orphans(table: Table, access: Access) -> tuple[list[DataFile], list[Not
     found: dict[str, DataFile] = {}
     for folder in folders:
         try:
-            paths = [path for path in every_file_below(folder, access.io) if _key(path) not in named]
+            paths = [path for path in every_file_below(folder, access) if _key(path) not in named]
         except SidecarError as error:
             missed.append(NotAsked("folder", folder, error.what))
             continue

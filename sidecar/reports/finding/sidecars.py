@@ -66,7 +66,7 @@ class SidecarSearch:
 
     def _in_folder(self) -> Iterable[str]:
         try:
-            return find_files(statistics_folder(self._table), self._table.io, endings=PUFFIN_ENDINGS).files
+            return find_files(statistics_folder(self._table), self._access, endings=PUFFIN_ENDINGS).files
         except (StorageError, UsageError):  # it cannot be listed, or has no such file
             return ()
 
