@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,12 @@ from sidecar.access import Access
 from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor
 from sidecar.data_files.formats import open_file
-from sidecar.embedding import from_sidecar as module
 from sidecar.errors import UsageError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.identity import is_distinctive, pages_fingerprint
 from sidecar.parquet.verify.file import verify_file
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource
-from sidecar.storage.target import create_target
 from tests.conversion.cases import as_remote, indexed, indexes, plain_of
 
 
@@ -67,15 +65,15 @@ def test_pages_are_read_once_for_their_digest_and_one_a_chunk_is_looked_at(
         return real(offset, length)
 
     monkeypatch.setattr(counting, "read", read)
-    monkeypatch.setattr(module, "open_source", lambda p, io=None: counting if p == str(plain) else LocalSource(p))
-    from contextlib import contextmanager
+    create = Access.create
+    monkeypatch.setattr(Access, "open", lambda access, p: counting if p == str(plain) else LocalSource(p))
 
     @contextmanager
-    def target(p: str, io: Any = None) -> Any:
-        with create_target(p, io) as opened:
+    def target(access: Access, p: str) -> Any:
+        with create(access, p) as opened:
             yield _Copied(opened, inner)
 
-    monkeypatch.setattr(module, "create_target", target)
+    monkeypatch.setattr(Access, "create", target)
     sidecar.embed(str(plain), into=str(back), from_=puffin)
     assert indexes(back) == indexes(path)
     chunks = [(c.start, c.total_compressed_size) for g in footer.row_groups for c in g.columns]

@@ -163,7 +163,7 @@ def test_a_file_stays_open_until_its_proof_has_ended(
         raise StorageError("the disk is full")
 
     monkeypatch.setattr(restore_plan, "prove", late)
-    monkeypatch.setattr("sidecar.embedding.from_sidecar.create_target", fail)
+    monkeypatch.setattr("sidecar.access.Access.create", fail)
     with pytest.raises(StorageError, match="the disk is full"):
         sidecar.embed(str(bare), into=str(tmp_path / "out"), from_=puffin)
     assert seen == [32]

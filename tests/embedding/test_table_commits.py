@@ -13,6 +13,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 
 import sidecar
+from sidecar.access import Access
 from sidecar.embedding import rewritten_files
 from sidecar.errors import (
     CommitConflictError,
@@ -186,14 +187,14 @@ def test_storage_that_fails_at_a_data_file_leaves_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch, after: int, threads: int
 ) -> None:
     before, made = state(table), itertools.count()
-    create_target = rewritten_files.create_target
+    create = Access.create
 
-    def failing(path: str, io: Any) -> Any:
+    def failing(access: Access, path: str) -> Any:
         if next(made) >= after:
             raise StorageError("cannot create the file: disk full", file=path)
-        return create_target(path, io)
+        return create(access, path)
 
-    monkeypatch.setattr(rewritten_files, "create_target", failing)
+    monkeypatch.setattr(Access, "create", failing)
     with pytest.raises(StorageError, match="disk full"):
         embed(table, threads=threads)
     assert_untouched(table, before)
@@ -346,7 +347,7 @@ def test_refused_writes_show_their_cause_and_no_file_that_does_not_exist(
     def keep(location: str) -> None:
         raise PermissionError(location)
 
-    monkeypatch.setattr(rewritten_files, "create_target", refuse)
+    monkeypatch.setattr(Access, "create", refuse)
     monkeypatch.setattr(table.io, "delete", keep)
     with pytest.raises(StorageError) as error:
         embed(table)

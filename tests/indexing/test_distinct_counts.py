@@ -58,7 +58,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     opens = Access.open
 
-    def note(self: Access, path: str, size: int) -> Source:
+    def note(self: Access, path: str, size: int | None = None) -> Source:
         if "/p=" in path:
             found.append(partition_of(path))
         return opens(self, path, size)

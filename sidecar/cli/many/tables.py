@@ -96,7 +96,7 @@ def run_tables(
     storage = storage_options(out.choices.storage)
     outcomes: list[TableOutcome[R]] = []
     exits: list[int] = []
-    for outcome in each_table(names, work_by_name, chosen_catalog(), **storage):
+    for outcome in each_table(names, work_by_name, chosen_catalog(), None, **storage):
         outcomes.append(outcome)
         is_usage = isinstance(outcome.error, UsageError)
         exits.append(2 if is_usage else int(outcome.result is None or failed(outcome.result)))
