@@ -106,7 +106,7 @@ def test_records_come_in_order_and_their_indexes_are_kept(
 ) -> None:
     monkeypatch.setattr(engine, "FLUSH_BYTES", most_bytes)
     monkeypatch.setattr(engine, "FLUSH_RECORDS", most_records)
-    with closing(SparkEngine(Session(), lambda path, size: None)) as spark:  # type: ignore[arg-type, return-value]
+    with closing(SparkEngine(Session())) as spark:
         found = spark.index(TASKS, None)  # type: ignore[arg-type]
         made = [record for task in TASKS for record in _records(task.number)]
         assert found == [record if record.kind == "sketch" else record._replace(data=None) for record in made]
@@ -119,7 +119,7 @@ def test_records_come_in_order_and_their_indexes_are_kept(
 
 @pytest.mark.usefixtures("stage_one")
 def test_a_lost_row_is_an_error() -> None:
-    spark = SparkEngine(Session(lost=1), lambda path, size: None)  # type: ignore[arg-type, return-value]
+    spark = SparkEngine(Session(lost=1))
     with closing(spark), pytest.raises(StorageError) as raised:
         spark.index(TASKS, None)  # type: ignore[arg-type]
     assert (raised.value.expected, raised.value.found) == (3, 2)
