@@ -28,6 +28,7 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, LongType, NestedField
 
+from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import CommitConflictError
 from sidecar.iceberg import snapshot_producer
@@ -155,23 +156,23 @@ def test_the_paths_that_position_deletes_name_are_read_or_unknown(table: Table) 
     deletes = pa.table({"file_path": ["a", "b", "a"], "pos": pa.array([1, 2, 3], pa.int64())})
     path = f"{table.location()}/data/deletes"
     good = position_deletes(table, f"{path}-1.parquet", deletes)
-    assert _named(table.io, good) == {"a", "b"}
+    assert _named(Access(table.io), good) == {"a", "b"}
     good[_FIELDS["record_count"]] = 4
-    assert _named(table.io, good) is None
+    assert _named(Access(table.io), good) is None
     missing = position_deletes(table, f"{path}-2.parquet", deletes)
     table.io.delete(missing.file_path)
-    assert _named(table.io, missing) is None
+    assert _named(Access(table.io), missing) is None
     other = position_deletes(table, f"{path}-3.parquet", deletes.rename_columns(["path", "pos"]))
-    assert _named(table.io, other) is None
+    assert _named(Access(table.io), other) is None
     torn = position_deletes(table, f"{path}-4.parquet", deletes)
     local(torn.file_path).write_bytes(local(torn.file_path).read_bytes()[5:])
-    assert _named(table.io, torn) is None
+    assert _named(Access(table.io), torn) is None
     avro = position_deletes(table, f"{path}-5.parquet", deletes)
     avro[_FIELDS["file_format"]] = FileFormat.AVRO
-    assert _named(table.io, avro) is None
+    assert _named(Access(table.io), avro) is None
     equality = position_deletes(table, f"{path}-6.parquet", deletes)
     equality[_FIELDS["content"]] = DataFileContent.EQUALITY_DELETES
-    assert _named(table.io, equality) is None
+    assert _named(Access(table.io), equality) is None
 
 
 @pytest.mark.parametrize("numbers", [(3, 7, 5), (7, 3, 5), (5, 3, 7)])
