@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.io.fsspec import FsspecInputFile, FsspecOutputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 MIN_PART = 5 << 20
 
@@ -119,6 +120,45 @@ class MemoryS3IO(FileIO):
 
     def delete(self, location: Any) -> None:
         self.filesystem.rm(location if isinstance(location, str) else location.location)
+
+
+class PlainFile(InputFile, OutputFile):
+    """A file without a file system of fsspec."""
+
+    def __init__(self, location: str, filesystem: MemoryS3) -> None:
+        super().__init__(location)
+        self._input, self._output = FsspecInputFile(location, filesystem), FsspecOutputFile(location, filesystem)
+
+    def __len__(self) -> int:
+        return len(self._input)
+
+    def exists(self) -> bool:
+        return self._input.exists()
+
+    def open(self, seekable: bool = True) -> Any:
+        return self._input.open(seekable)
+
+    def create(self, overwrite: bool = False) -> Any:
+        stream: Any = self._output.create(overwrite)
+        write, requests = stream.write, self._output._fs.requests
+        stream.write = lambda data: requests.append(("by arrow", len(data))) or write(data)
+        return stream
+
+    def to_input_file(self) -> InputFile:
+        return self
+
+
+class ArrowIO(MemoryS3IO):
+    """The same store as Arrow's client shows it."""
+
+    def new_input(self, location: str) -> InputFile:
+        return PlainFile(location, self.filesystem)
+
+    def new_output(self, location: str) -> OutputFile:
+        return PlainFile(location, self.filesystem)
+
+
+ArrowIO.__module__ = PyArrowFileIO.__module__
 
 
 def etag(data: bytes) -> str:

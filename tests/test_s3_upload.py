@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.io import FileIO
 from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UsageError
@@ -24,7 +25,7 @@ from sidecar.storage import s3_upload
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import CountingSource
 from sidecar.storage.target import create_target
-from tests.s3_store import MemoryS3, MemoryS3IO
+from tests.s3_store import ArrowIO, MemoryS3, MemoryS3IO
 from tests.tables import create_with_rows, new_catalog
 
 MB = 1 << 20
@@ -102,8 +103,9 @@ def test_an_upload_has_what_was_written_and_copied(
 def test_moto_takes_the_same_uploads(moto_io: FileIO, data: bytes) -> None:
     for ranges in RANGES.values():
         for head in (4, 6 * MB):
-            check_upload(moto_io, data, ranges, head)
-            moto_io.delete(NEW)
+            for client in (moto_io, PyArrowFileIO(moto_io.properties)):
+                check_upload(client, data, ranges, head)
+                moto_io.delete(NEW)
 
 
 def check_upload(io: FileIO, data: bytes, ranges: list[tuple[int, int]], head: int) -> None:
@@ -128,6 +130,17 @@ def test_what_the_store_copies_does_not_come_through(io: FileIO, store: MemoryS3
     assert store.through("upload_part") == 5 * MB + 4  # the first part, and the tail
     assert store.names().count("upload_part_copy") == 1
     assert not store.uploads
+
+
+def test_a_head_that_the_copied_object_has_too_is_copied_with_the_range(
+    io: FileIO, store: MemoryS3, data: bytes
+) -> None:
+    with closing(opened(io, data)) as old, create_target(NEW, io) as target:
+        target.write(data[:100])
+        target.copy(old, 100, 12 * MB)
+        target.write(b"tail")
+    assert stored(io) == data[: 100 + 12 * MB] + b"tail"
+    assert (store.through("upload_part"), store.names().count("upload_part_copy")) == (4, 1)
 
 
 def test_a_short_file_is_one_request(io: FileIO, store: MemoryS3) -> None:
@@ -244,11 +257,63 @@ def rows(first: int) -> pa.Table:
     return pa.table({"k": np.arange(first, first + 4)})
 
 
-def test_a_client_that_cannot_copy_inside_the_store_is_named(io: FileIO) -> None:
-    from pyiceberg.io.pyarrow import PyArrowFileIO
+@pytest.fixture
+def arrow_io(io: FileIO, monkeypatch: pytest.MonkeyPatch) -> FileIO:
+    """Arrow's client for the store, with s3fs installed beside it."""
+    monkeypatch.setattr(s3_upload, "find_spec", lambda name: name)
+    monkeypatch.setattr("pyiceberg.io.fsspec.FsspecFileIO", MemoryS3IO)
+    return ArrowIO(io.properties)
 
+
+def test_beside_arrows_client_s3fs_has_the_store_copy(arrow_io: FileIO, store: MemoryS3, data: bytes) -> None:
+    with closing(opened(arrow_io, data)) as old, create_target(NEW, arrow_io) as target:
+        target.write(b"head")
+        for at in range(0, 20 * MB, 10 * MB):
+            target.copy(old, at, 10 * MB)
+        target.write(b"tail")
+        assert old.bytes_read < 5 * MB, "what fills the first part"
+        assert not store.exists(NEW)
+    assert stored(arrow_io) == b"head" + data[: 20 * MB] + b"tail"
+    assert (store.through("upload_part"), store.through("by arrow")) == (5 * MB + 4, 0)
+    with pytest.raises(UsageError, match="exists already"), create_target(NEW, arrow_io):
+        pytest.fail("the target was opened")
+
+
+@pytest.mark.parametrize("request_name", ["head_object", "create_multipart_upload", "nothing to copy"])
+def test_what_s3fs_cannot_write_arrows_client_does(
+    arrow_io: FileIO, store: MemoryS3, data: bytes, request_name: str
+) -> None:
+    store.refused, length = {request_name}, 9 * MB if request_name == "nothing to copy" else 20 * MB
+    with closing(opened(arrow_io, data)) as old, create_target(NEW, arrow_io) as target:
+        target.write(b"head")
+        target.copy(old, 0, length)
+        target.write(b"t" * 40 * MB)
+    assert stored(arrow_io) == b"head" + data[:length] + b"t" * 40 * MB
+    assert (store.through("by arrow"), store.uploads) == (4 + length + 40 * MB, {})
+
+
+@pytest.mark.parametrize("length", [9 * MB, 20 * MB])
+def test_what_either_client_has_begun_is_given_up(arrow_io: FileIO, store: MemoryS3, data: bytes, length: int) -> None:
+    def interrupted() -> None:
+        with closing(opened(arrow_io, data)) as old, create_target(NEW, arrow_io) as target:
+            target.copy(old, 0, length)
+            target.write(b"t" * 30 * MB)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (store.uploads, store.exists(NEW)) == ({}, False)
+
+
+def test_a_client_that_cannot_copy_inside_the_store_is_named(
+    io: FileIO, arrow_io: FileIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrow, much = PyArrowFileIO({"s3.region": "us-east-1"}), s3_upload.WORTH_ANOTHER_CLIENT
-    (warning,) = s3_upload.why_carried_through(arrow, OLD, much)
+    assert s3_upload.why_carried_through(arrow, OLD, much) == []
+    (warning,) = s3_upload.why_carried_through(PyArrowFileIO({"s3.role-arn": "arn:1"}), OLD, much)
     assert "py-io-impl: pyiceberg.io.fsspec.FsspecFileIO" in warning
+    monkeypatch.setattr(s3_upload, "find_spec", lambda name: None)
+    (warning,) = s3_upload.why_carried_through(arrow, OLD, much)
+    assert warning.endswith("s3fs does: pip install s3fs")
     assert s3_upload.why_carried_through(arrow, OLD, much - 1) == []
     assert s3_upload.why_carried_through(arrow, "file:/a", much) == []

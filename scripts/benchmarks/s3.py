@@ -81,7 +81,7 @@ def needle(bench: Bench, server: S3Server, remote: Any, folder: Path) -> None:
 
 
 def refresh(bench: Bench, server: S3Server, folder: Path, name: str, io: str) -> None:
-    """Refresh after one appended file: fsspec's client has S3 copy the earlier segments, Arrow's cannot."""
+    """Refresh after one appended file: s3fs has S3 copy the earlier segments, for Arrow's client too."""
     files, blocks = bench.size(40, quick=10), bench.size(32_768, quick=4_096)
     folder.mkdir()
     catalog = server.open_catalog(folder, io)

@@ -100,10 +100,6 @@ class FileIOSource:
             )
         return data
 
-    def filesystem(self) -> Any:
-        """Return the fsspec file system that the file is on, ``None`` if its ``FileIO`` does not use fsspec."""
-        return fsspec_of(file_at(self._io, self.name))
-
     def _opened(self) -> _Opened:
         with self._opening:
             if self._open is None:

@@ -1,9 +1,12 @@
 """Uploads an object to S3 in parts, and has S3 itself copy ranges of earlier objects into it.
 
 Used where a table's ``FileIO`` is pyiceberg's ``FsspecFileIO`` with s3fs: the requests are those of its ``call_s3``.
+Arrow's client has no request that copies a range. A file that it writes is uploaded by s3fs, where that is installed,
+once there is a range to copy and s3fs reaches the object with the properties of the ``FileIO`` (:class:`ArrowUpload`).
+
 A part of a multipart upload is either bytes (UploadPart) or a range of an object (UploadPartCopy), of 5 MiB to 5 GiB;
 only the last part may be smaller. So a copied range of 5 MiB or more does not come through this process, apart from
-the bytes at its start that fill the part before it up to 5 MiB.
+the bytes at its start that fill the part before it up to 5 MiB. None do where that part is in the copied object too.
 
 What is copied must be the object whose bytes the caller has checked. Before the first copy of an object its ETag is
 asked for, and its end is compared with what the source has read of it. Each copy names that ETag, and S3 refuses it if
@@ -18,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -44,24 +48,45 @@ CHECKED_END = 32 << 10
 """Bytes at the end of an object that are compared before it is copied from; a sidecar's footer is there."""
 WORTH_ANOTHER_CLIENT = 32 << 20
 """Bytes that pass through this process only because of the client, from which on a run says so."""
+_SAME_HEAD = 64 << 10
+"""Bytes before a range that may be those of the copied object, as where a sidecar begins with the earlier base."""
+_OF_ARROW = {"s3.role-arn", "client.role-arn"}
+"""Properties that only Arrow's client heeds: s3fs would come with other keys."""
 
 
-def s3_upload(output: OutputFile) -> S3Upload | None:
-    """Return an upload of ``output``, ``None`` unless it is on S3 through s3fs. It sends no request yet."""
+def s3_upload(output: OutputFile, io: FileIO) -> S3Upload | ArrowUpload | None:
+    """Return an upload of ``output``, ``None`` unless it is on S3 and s3fs is there. It sends no request yet."""
     filesystem = fsspec_of(output)
-    return S3Upload(filesystem, output.location) if hasattr(filesystem, "call_s3") else None
+    if hasattr(filesystem, "call_s3"):
+        return S3Upload(filesystem, output.location)
+    return ArrowUpload(output, io.properties) if _can_help(io) and _is_on_s3(output.location) else None
 
 
 def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
     """Return a warning if ``length`` bytes that S3 could copy itself pass through this process."""
-    is_on_s3 = location.partition("://")[0].lower() in ("s3", "s3a", "s3n")
-    if length < WORTH_ANOTHER_CLIENT or not is_on_s3 or hasattr(fsspec_of(file_at(io, location)), "call_s3"):
+    has_s3fs = _can_help(io) if _is_arrow(io) else hasattr(fsspec_of(file_at(io, location)), "call_s3")
+    if length < WORTH_ANOTHER_CLIENT or not _is_on_s3(location) or has_s3fs:
         return []
+    way = "pip install s3fs"
+    if _is_arrow(io) and not _OF_ARROW.isdisjoint(io.properties):
+        way += ", and in the catalog py-io-impl: pyiceberg.io.fsspec.FsspecFileIO, which takes no role (s3.role-arn)"
     return [
         f"{size_text(length)} of the earlier sidecar were read and sent back to S3: Arrow's client copies no ranges "
-        "inside the store. s3fs does: pip install s3fs, and in the catalog py-io-impl: "
-        "pyiceberg.io.fsspec.FsspecFileIO"
+        f"inside the store. s3fs does: {way}"
     ]
+
+
+def _is_on_s3(location: str) -> bool:
+    return location.partition("://")[0].lower() in ("s3", "s3a", "s3n")
+
+
+def _is_arrow(io: FileIO) -> bool:
+    return type(io).__module__ == "pyiceberg.io.pyarrow"
+
+
+def _can_help(io: FileIO) -> bool:
+    """Return whether s3fs can write what Arrow's client would: it is installed, and has the same keys."""
+    return _is_arrow(io) and _OF_ARROW.isdisjoint(io.properties) and find_spec("s3fs") is not None
 
 
 @dataclass(frozen=True)
@@ -120,6 +145,11 @@ class S3Upload:
         else:
             self._pending = _PendingCopy(origin, source, offset, length)
 
+    def can_copy(self, source: Source) -> bool:
+        """Return whether the store copies from ``source``, and begin the upload if so. Raises what s3fs raises."""
+        fetch(self._filesystem, source.name, source.size - CHECKED_END, CHECKED_END)  # in time, or not at all
+        return self._origin(source) is not None and bool(self._begun())
+
     def close(self) -> None:
         """Make the object appear."""
         self._copy_pending()
@@ -159,8 +189,12 @@ class S3Upload:
         if pending is None:
             return
         origin, offset, length = pending.origin, pending.offset, pending.length
+        can_copy = self._origins[origin.source.name] is not None
+        held = len(self._buffer)
+        if can_copy and 0 < held <= min(offset, _SAME_HEAD) and length >= MIN_PART and self._is_before(pending):
+            offset, length, self._buffer = offset - held, length + held, bytearray()
         missing = max(MIN_PART - len(self._buffer), 0) if self._buffer else 0
-        if length >= missing + MIN_PART and self._origins[origin.source.name] is not None:
+        if can_copy and length >= missing + MIN_PART:
             self._read(pending.source, offset, missing)
             offset, length = offset + missing, length - missing
             if self._buffer:
@@ -168,6 +202,11 @@ class S3Upload:
             if self._copy_parts(origin, offset, length):
                 return
         self._read(pending.source, offset, length)
+
+    def _is_before(self, pending: _PendingCopy) -> bool:
+        """Return whether the copied object has what is held just before the range: then that is copied with it."""
+        held = bytes(self._buffer)
+        return pending.source.read(pending.offset - len(held), len(held)) == held
 
     def _copy_parts(self, origin: _StoredObject, offset: int, length: int) -> bool:
         """Have S3 copy a range. ``False``: it does not do that, and the range is not in the object."""
@@ -209,10 +248,9 @@ class S3Upload:
     def _found(self, source: Source) -> _StoredObject | None:
         if not isinstance(source, FileIOSource) or source.size < MIN_PART:
             return None
-        filesystem = source.filesystem()
-        if not hasattr(filesystem, "call_s3"):
+        if not _is_on_s3(source.name):
             return None
-        place, end = _place(filesystem, source.name), source.size
+        place, end = _place(self._filesystem, source.name), source.size
         try:
             head = self._call("head_object", **place)
             # Read after the ETag was asked for: a copy that names the ETag is of the object that was compared.
@@ -234,6 +272,66 @@ class S3Upload:
 
     def _call(self, request: str, **arguments: Any) -> Any:
         return self._filesystem.call_s3(request, **arguments)
+
+
+class ArrowUpload:
+    """An object that Arrow's client writes, or else s3fs: as soon as there is a long range that S3 itself can copy.
+
+    Until it is known which, up to :data:`WRITTEN_PART` bytes are held. No object may be there.
+    """
+
+    def __init__(self, output: OutputFile, properties: Mapping[str, str]) -> None:
+        self._output = output
+        self._properties = properties
+        self._held = bytearray()
+        self._stream: Any = None
+
+    def write(self, data: memoryview) -> int:
+        """Append ``data``; return its length in bytes."""
+        if self._stream is None and len(self._held) + len(data) <= WRITTEN_PART:
+            self._held += data
+        else:
+            self._begin().write(data)
+        return len(data)
+
+    def copy(self, source: Source, offset: int, length: int) -> None:
+        """See :meth:`S3Upload.copy`."""
+        origin = stored_file(source)
+        if self._stream is None and length >= 2 * MIN_PART and _is_on_s3(origin.name):
+            self._begin(self._by_s3fs(origin))
+        if isinstance(self._stream, S3Upload):
+            self._stream.copy(source, offset, length)
+            return
+        for at in range(offset, offset + length, WRITTEN_PART):
+            self.write(memoryview(source.read(at, min(WRITTEN_PART, offset + length - at))))
+
+    def close(self) -> None:
+        """Make the object appear."""
+        self._begin().close()
+
+    def discard(self) -> None:
+        """Give the upload up. What Arrow's client has begun appears, and has to be deleted."""
+        if self._stream is not None:
+            self._stream.discard() if isinstance(self._stream, S3Upload) else self._stream.close()
+
+    def _begin(self, upload: S3Upload | None = None) -> Any:
+        if self._stream is None:
+            self._stream = upload or self._output.create(overwrite=True)
+            self._stream.write(memoryview(self._held))
+            self._held = bytearray()
+        return self._stream
+
+    def _by_s3fs(self, source: Source) -> S3Upload | None:
+        """Return an upload by s3fs that has begun, ``None`` if s3fs does not reach the object to copy from."""
+        try:
+            from pyiceberg.io.fsspec import FsspecFileIO
+
+            output = FsspecFileIO(dict(self._properties)).new_output(self._output.location)
+            upload = S3Upload(fsspec_of(output), output.location)
+            return upload if upload.can_copy(source) else None
+        except Exception as error:  # Arrow's client goes on
+            log.debug("s3fs does not write %s: %s", self._output.location, type(error).__name__)
+            return None
 
 
 def _place(filesystem: Any, location: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
 from sidecar.storage.remote import is_stored
-from sidecar.storage.s3_upload import MIN_PART, S3Upload, s3_upload
+from sidecar.storage.s3_upload import MIN_PART, ArrowUpload, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
 from sidecar.storage.stores import store_io
 
@@ -249,12 +249,12 @@ class _StreamTarget:
     @property
     def copies_inside_store(self) -> bool:
         """Whether the store copies by itself what :meth:`copy` appends."""
-        return isinstance(self._stream, S3Upload)
+        return isinstance(self._stream, S3Upload | ArrowUpload)
 
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
         self._half_written.note(self.position)
-        if isinstance(self._stream, S3Upload):
+        if self.copies_inside_store:
             with _storage_errors("cannot copy", self.name, clean=self._clean):
                 self._stream.copy(source, offset, length)
             self.position += length
@@ -494,12 +494,13 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
         output = io.new_output(path)
         stream: Any = None
         try:
-            if fsspec_of(output) is None:
+            upload = s3_upload(output, io)
+            if upload is None and fsspec_of(output) is None:
                 stream = output.create(overwrite=False)
             elif is_stored(path, io):
                 raise FileExistsError
             else:
-                stream = s3_upload(output) or output.create(overwrite=True)
+                stream = upload or output.create(overwrite=True)
         except FileExistsError:
             if not is_repeated:
                 raise _exists(path) from None
@@ -516,7 +517,7 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
             stream.close()
     except BaseException:
         with contextlib.suppress(Exception):
-            stream.discard() if isinstance(stream, S3Upload) else stream.close()
+            stream.discard() if isinstance(stream, S3Upload | ArrowUpload) else stream.close()
         with contextlib.suppress(Exception):  # closing may have published the bytes written so far
             io.delete(path)
         raise
