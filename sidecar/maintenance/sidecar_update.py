@@ -101,7 +101,7 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
         return Build(prepared, reason)
-    if not prepared.has_right_counts or not (is_large or (earlier.is_whole(table) and not earlier.counts.are_high)):
+    if not prepared.has_right_counts or earlier.counts.are_high or not (earlier.is_whole(table) or is_large):
         return Build(prepared, reason)
     entry = _with_marks(found.statistics, prepared)
     return RegisterAgain(found, entry, f"the sidecar of snapshot {found.snapshot_id} answers for all files")

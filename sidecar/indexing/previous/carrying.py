@@ -156,7 +156,9 @@ class SegmentCarrier:
             if new is not None and arrangement.with_new and run is arrangement.runs[-1]:
                 with self._spooled(new, place) as added:
                     return entries + self._merge(writer, [*members, added], place)
-            is_anew = run.rewritten or any(_has_damage(source, writer) for source in members)
+            # A small one is made anew where nothing is added: it lists the manifests of today.
+            is_small = new is None and sum(source.size for source in members) <= (self.merge_up_to or 0)
+            is_anew = run.rewritten or is_small or any(_has_damage(source, writer) for source in members)
             entries += self._merge(writer, members, place) if is_anew else _copy(writer, members, place)
         return entries if new is None else entries + new.write(writer)
 
