@@ -215,6 +215,15 @@ class NumberedFiles:
         asked = ((segment, segment.file_ordinal(file)) for segment in self.segments)
         return [segment.first_file + ordinal for segment, ordinal in asked if ordinal is not None]
 
+    def named_as(self, path: str, file_size: int, record_count: int) -> list[int]:
+        """Return the numbers of the only files of their segments with these facts, see :meth:`Segment.named_file`."""
+        asked = ((segment, segment.named_file(path, file_size, record_count)) for segment in self.segments)
+        return [segment.first_file + ordinal for segment, ordinal in asked if ordinal is not None]
+
+    def are_in_all(self, numbers: Collection[int]) -> bool:
+        """Return whether each segment has one of the files."""
+        return len({self.owner(number) for number in numbers}) == len(self.segments)
+
     def entries(self, numbers: Sequence[int]) -> list[FileEntry | None]:
         """Return files, see :meth:`Segment.files`."""
         found: list[FileEntry | None] = [None] * len(numbers)
@@ -228,6 +237,14 @@ class NumberedFiles:
         opened = self.segments[self.owner(number)].opened
         return {field_id for blob_type in blob_types for field_id in opened[blob_type]}
 
+    def states_of(self, number: int, kind: str, units: Sequence[int]) -> Iterator[tuple[int, list[CoverageState]]]:
+        """Yield the fields of which the segment with the file ``number`` records a kind, and the states of units."""
+        segment = self.segments[self.owner(number)]
+        own = np.array(units, np.int64) - segment.first_unit
+        for found in segment.coverages:
+            if found.kind == kind:
+                yield found.field_id, [found.states[code] for code in found.codes[own].tolist()]
+
     def filters_of(self, field_id: int, number: int) -> FieldFilters:
         """Return the filters of a field in the segment that has the file ``number``."""
         segment = self.segments[self.owner(number)]
@@ -237,12 +254,15 @@ class NumberedFiles:
         """Return the place, among :attr:`segments`, of the one that has the file ``number``."""
         return bisect_right(self.segments, number, key=lambda segment: segment.first_file) - 1
 
-    def stored_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredPageIndex | StoredRowIndex]:
-        """Return page indexes and row indexes by unit, see :meth:`Segment.page_indexes`."""
+    def stored_indexes(
+        self, field_id: int, units: Iterable[int], *blob_types: str
+    ) -> dict[int, StoredPageIndex | StoredRowIndex]:
+        """Return page indexes and row indexes by unit, or those of a blob type: see :meth:`Segment.page_indexes`."""
         return {
             segment.first_unit + unit: stored
             for segment, _, ordinals in self.of_units(units)
-            for read in (segment.page_indexes, segment.row_indexes)
+            for blob_type, read in ((PAGE_INDEX, segment.page_indexes), (ROW_INDEX, segment.row_indexes))
+            if not blob_types or blob_type in blob_types
             for unit, stored in read(field_id, ordinals.tolist()).items()
         }
 

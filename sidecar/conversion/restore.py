@@ -9,31 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sidecar.bundle.filters.filter_toc import StoredGroup
-from sidecar.bundle.indexes.index_blob import IndexBlob
 from sidecar.bundle.kinds.declared import FILE_KINDS
 from sidecar.bundle.model import CoverageState
 from sidecar.conversion.collection import BY_ID, BY_NAME
 from sidecar.conversion.filter_pool import PooledFilters
 from sidecar.conversion.matching.match import Match
 from sidecar.data_files.open_file import DataLeaf, OpenFile
+from sidecar.puffin.types import ORC_BLOOM, SBBF
 
 
 def every_part(matches: Sequence[Match], file: OpenFile) -> Iterator[PooledFilters]:
     """Yield where the filters of a file are, those of the oldest segment first, of any kind and in any encoding."""
     find = cache(partial(find_leaf, file.leaves))
     for match in matches:
-        for field_id in sorted(match.segment.fields):
-            for bundle in match.segment.bundles_of(field_id):
+        for field_id in sorted(match.sidecar.fields_with(match.number, SBBF, ORC_BLOOM)):
+            filters = match.sidecar.filters_of(field_id, match.number)
+            units = [unit - filters.first_unit for unit in match.units]
+            for bundle in filters.bundles:
                 for group in bundle.toc.groups:
                     leaf = find(field_id, group.resolution)
                     if leaf is not None:
-                        units = {row_group: match.units[row_group] for row_group in _members(group, match.units)}
-                        yield PooledFilters(leaf, bundle, match, group, units)
+                        members = {row_group: units[row_group] for row_group in _members(group, units)}
+                        yield PooledFilters(leaf, bundle, match, group, members)
 
 
 def newest_parts(parts: Iterable[PooledFilters]) -> list[PooledFilters]:
@@ -85,9 +87,8 @@ def stored_entries(matches: Sequence[Match], file: OpenFile) -> Iterator[StoredE
     find = cache(partial(find_leaf, file.leaves))
     for match in matches:
         by_unit = {unit: number for number, unit in enumerate(match.units)}
-        blobs = cast("dict[int, IndexBlob[Any, Any]]", match.segment.opened[file.index_blobs])
-        for field_id, blob in sorted(blobs.items()):
-            for unit, stored in blob.read(match.units).items():
+        for field_id in sorted(match.sidecar.fields_with(match.number, file.index_blobs)):
+            for unit, stored in match.sidecar.stored_indexes(field_id, match.units, file.index_blobs).items():
                 leaf = find(field_id, stored.kind.resolution)
                 if leaf is not None and file.fits(leaf, stored.kind):
                     yield StoredEntry(by_unit[unit], leaf, stored, match.is_proven)
@@ -106,7 +107,6 @@ def coverage(matches: Sequence[Match], file: OpenFile, kind: str) -> Iterator[tu
 def _states(matches: Sequence[Match], kind: str) -> Iterator[tuple[int, int, CoverageState]]:
     """Yield (row group, field id, state) of all units that the coverage of ``kind`` lists."""
     for match in matches:
-        for covered in match.segment.coverages:
-            if covered.kind == kind:
-                for row_group, unit in enumerate(match.units):
-                    yield row_group, covered.field_id, covered.states[covered.codes[unit]]
+        for field_id, states in match.sidecar.states_of(match.number, kind, match.units):
+            for row_group, state in enumerate(states):
+                yield row_group, field_id, state

@@ -57,10 +57,9 @@ def test_the_live_entry_of_the_table_is_a_proof(table: Any, tmp_path: Path, give
 
 def test_one_proven_segment_proves_nothing_of_another(table: Any) -> None:
     with closing(sidecar.open_sidecar(table)) as found:
-        (segment,) = found.segments
-        (entry,) = segment.files([0])
+        (entry,) = found.entries([0])
         assert entry is not None
-        proven, other = Match(segment, entry, (0, 1, 2), 0, BY_TABLE), Match(segment, entry, (0, 1, 2), 0)
+        proven, other = Match(found, entry, (0, 1, 2), 0, BY_TABLE), Match(found, entry, (0, 1, 2), 0)
     assert proof_of([proven, proven]) == BY_TABLE
     assert proof_of([proven, other]) == proof_of([other, proven]) == ""
 

@@ -23,11 +23,11 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import FileEntry
-from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.conversion.collection import NO_TABLE
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.matching.identity import Identity
 from sidecar.conversion.reshape import WHOLE_FILE
 from sidecar.errors import UsageError
@@ -42,13 +42,13 @@ WRITTEN_ANEW = "the file was rewritten since it was indexed"
 
 @dataclass(frozen=True)
 class Match:
-    """A data file as one segment lists it. ``units`` are unit ordinals by row group.
+    """A data file as a sidecar lists it under a ``number``. ``units`` are the numbers of its units, by row group.
 
-    ``number`` is that of the file in the sidecar. ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or
+    Each segment that lists the file has a number of its own for it. ``proof`` is :data:`BY_TABLE`, :data:`BY_DIGEST` or
     :data:`BY_ENCRYPTION`: it proves that the file is the one that was indexed. It is empty without a proof.
     """
 
-    segment: Segment
+    sidecar: SidecarFile
     entry: FileEntry
     units: tuple[int, ...]
     number: int
@@ -56,8 +56,8 @@ class Match:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the segment lists plain files, not the files of a table."""
-        return is_plain(self.segment)
+        """Whether it was listed as a plain file, not as one of a table."""
+        return self.sidecar.is_plain(self.number)
 
     @property
     def is_proven(self) -> bool:
@@ -65,9 +65,12 @@ class Match:
         return bool(self.proof)
 
 
-def is_plain(segment: Segment) -> bool:
-    """Return whether a segment lists plain files, not the files of a table."""
-    return segment.header.table_uuid == NO_TABLE
+class _ListedFile(NamedTuple):
+    """A file of the sidecar; ``is_plain`` says that it was listed as a plain file, not as one of a table."""
+
+    number: int
+    entry: FileEntry
+    is_plain: bool
 
 
 class Finder:
@@ -83,14 +86,14 @@ class Finder:
         self._sidecar = sidecar
         self._merged = merged
         self._live = live or {}
-        self._by_name: dict[tuple[str, str], list[tuple[int, FileEntry]]] = {}
-        self._by_data: dict[tuple[str, bytes], list[tuple[int, FileEntry]]] = {}
-        self._listed = False
+        self._by_name: dict[str, list[_ListedFile]] = {}
+        self._by_data: dict[bytes, list[_ListedFile]] = {}
+        self._is_listed = False
 
     def listed_files(self) -> list[FileEntry]:
         """Return all files that the sidecar lists, each path once. Raises :class:`UsageError` if the list is broken."""
         self._list()
-        found = {entry.path: entry for same in self._by_name.values() for _, entry in same}
+        found = {listed.entry.path: listed.entry for same in self._by_name.values() for listed in same}
         return list(found.values())
 
     def find(self, file: Identity) -> list[Match]:
@@ -109,8 +112,17 @@ class Finder:
         known_as = self._live_entry(file)
         if known_as is not None and (live := self.find_live(known_as, file)):
             return live
-        found = [self._in_segment(segment, file) for segment in self._sidecar.segments]
-        matches = [match for match in found if match is not None]
+        sidecar, candidates = self._sidecar, dict[int, list[_ListedFile]]()
+        named = [n for path in _spellings(file.name) for n in sidecar.named_as(path, file.size, file.num_rows)]
+        for listed in map(self._listed, named):
+            candidates.setdefault(sidecar.owner(listed.number), [listed])
+        is_named = set(candidates)
+        if not sidecar.are_in_all(named):  # look for a file that was moved
+            for listed in self._moved(file):
+                if sidecar.owner(listed.number) not in is_named:
+                    candidates.setdefault(sidecar.owner(listed.number), []).append(listed)
+        found = (_likely(file, candidates[owner], owner in is_named) for owner in sorted(candidates))
+        matches = [self._match(listed, file) for listed in found if listed is not None]
         if not matches:
             raise self._unknown(file)
         return matches
@@ -125,105 +137,103 @@ class Finder:
         ``file`` is the identity from its footer. Raises :class:`UsageError` if that contradicts the sidecar.
         """
         matches = []
-        for segment in self._sidecar.segments:
-            ordinal = segment.file_ordinal(known_as)
-            if ordinal is not None:
-                entry = _entry(segment, ordinal)
-                if _is_unread(entry, file):
-                    continue
-                if entry.file_size != file.size or not _same_data(segment, entry, file):
-                    raise _is_another(entry, file)
-                matches.append(replace(self._match(segment, ordinal, entry, file), proof=BY_TABLE))
+        for listed in map(self._listed, self._sidecar.numbers_of(known_as)):
+            if _is_unread(listed.entry, file):
+                continue
+            if listed.entry.file_size != file.size or not _same_data(listed, file):
+                raise _is_another(listed.entry, file)
+            matches.append(replace(self._match(listed, file), proof=BY_TABLE))
         return matches
 
-    def _in_segment(self, segment: Segment, file: Identity) -> Match | None:
-        for path in _spellings(file.name):
-            ordinal = segment.named_file(path, file.size, file.num_rows)
-            if ordinal is not None:
-                entry = _entry(segment, ordinal)
-                if _is_unread(entry, file):
-                    return None
-                if not _same_data(segment, entry, file):
-                    raise UsageError(WRITTEN_ANEW, file=file.name)
-                return self._match(segment, ordinal, entry, file)
-        # No entry has the path: look for a moved file. Prefer the same name, then the same digest. Several entries
-        # with the file's digest hold the same values, so any of them will do; other ties are refused.
-        candidates = self._moved(segment, file)
-        likely = [candidate for candidate in candidates if _name(candidate[1].path) == _name(file.name)] or candidates
-        if len(likely) > 1:
-            digest = _digest(file, {_recorded(entry) for _, entry in candidates})
-            alike = [candidate for candidate in candidates if digest and _recorded(candidate[1]) == digest]
-            if not alike:
-                raise UsageError(
-                    "several files of the sidecar look like this one",
-                    file=file.name,
-                    found=", ".join(entry.path for _, entry in likely[:3]),
-                )
-            likely = alike
-        return self._match(segment, *likely[0], file) if likely else None
+    def _listed(self, number: int) -> _ListedFile:
+        (entry,) = self._sidecar.entries([number])
+        return self._readable(number, entry)
 
-    def _match(self, segment: Segment, ordinal: int, entry: FileEntry, file: Identity) -> Match:
-        first, stop = segment.unit_ranges[ordinal : ordinal + 2].tolist()
+    def _readable(self, number: int, entry: FileEntry | None) -> _ListedFile:
+        if entry is None:
+            raise UsageError("the sidecar's list of files cannot be read", file=self._sidecar.source.name)
+        return _ListedFile(number, entry, self._sidecar.is_plain(number))
+
+    def _match(self, listed: _ListedFile, file: Identity) -> Match:
+        number, entry, _ = listed
+        first, stop = self._sidecar.unit_ranges[number : number + 2].tolist()
         if stop - first != len(entry.units):
             raise UsageError("the sidecar contradicts itself on the units of a file", file=entry.path)
         if not _is_merged(entry):
-            return Match(segment, entry, tuple(range(first, stop)), segment.first_file + ordinal)
+            return Match(self._sidecar, entry, tuple(range(first, stop)), number)
         if not self._merged:
             raise UsageError(
                 "the sidecar has merged filters, one for all row groups that were indexed",
                 file=file.name,
                 hint="Extract the filters again without merging them.",
             )
-        return Match(segment, entry, (first,) * len(file.units), segment.first_file + ordinal)
+        return Match(self._sidecar, entry, (first,) * len(file.units), number)
 
-    def _moved(self, segment: Segment, file: Identity) -> list[tuple[int, FileEntry]]:
-        """Return the entries (ordinal, file) of a segment that may be this file at another path."""
+    def _moved(self, file: Identity) -> list[_ListedFile]:
+        """Return the listed files that may be this one at another path, in the order of their numbers."""
         self._list()
-        if is_plain(segment):
-            candidates = self._by_data.get((segment.id, file.fingerprint), []) if file.is_distinctive() else []
-        else:
-            named = self._by_name.get((segment.id, _name(file.name)), [])
-            candidates = [candidate for candidate in named if candidate[1].file_size == file.size]
-        return [candidate for candidate in candidates if _same_data(segment, candidate[1], file)]
+        alike = self._by_data.get(file.fingerprint, []) if file.is_distinctive() else []
+        named = self._by_name.get(_name(file.name), [])
+        candidates = [listed for listed in alike if listed.is_plain]
+        candidates += [one for one in named if not one.is_plain and one.entry.file_size == file.size]
+        return [listed for listed in candidates if _same_data(listed, file)]
 
     def _unknown(self, file: Identity) -> UsageError:
         """Return the error for a file that was not found. If its name is listed, the error says what differs."""
         self._list()
-        for segment in self._sidecar.segments:
-            for _, entry in self._by_name.get((segment.id, _name(file.name)), []):
-                if _is_unread(entry, file):
-                    return UsageError(
-                        "the sidecar has no row groups of this file: it could not be read when it was indexed",
-                        file=file.name,
-                        hint="Build again, with the keys of an encrypted file.",
-                    )
-                if is_plain(segment) and _same_data(segment, entry, file):
-                    return UsageError(
-                        "cannot tell whether the file is the one that was indexed: its footer has no statistics",
-                        file=file.name,
-                        expected=f"the path {entry.path}",
-                    )
-                return _is_another(entry, file)
-        return UsageError("the sidecar does not list this file", file=file.name)
+        same_name = self._by_name.get(_name(file.name))
+        if not same_name:
+            return UsageError("the sidecar does not list this file", file=file.name)
+        listed = same_name[0]
+        if _is_unread(listed.entry, file):
+            return UsageError(
+                "the sidecar has no row groups of this file: it could not be read when it was indexed",
+                file=file.name,
+                hint="Build again, with the keys of an encrypted file.",
+            )
+        if listed.is_plain and _same_data(listed, file):
+            return UsageError(
+                "cannot tell whether the file is the one that was indexed: its footer has no statistics",
+                file=file.name,
+                expected=f"the path {listed.entry.path}",
+            )
+        return _is_another(listed.entry, file)
 
     def _list(self) -> None:
-        if self._listed:
+        if self._is_listed:
             return
-        for segment in self._sidecar.segments:
-            for ordinal, entry in enumerate(segment.files(range(segment.num_files))):
-                if entry is None:
-                    raise _unreadable(segment)
-                own = entry.entry[:FINGERPRINT_BYTES]
-                self._by_name.setdefault((segment.id, _name(entry.path)), []).append((ordinal, entry))
-                self._by_data.setdefault((segment.id, own), []).append((ordinal, entry))
-        self._listed = True
+        numbers = range(self._sidecar.num_files)
+        for listed in map(self._readable, numbers, self._sidecar.entries(numbers)):
+            self._by_name.setdefault(_name(listed.entry.path), []).append(listed)
+            self._by_data.setdefault(listed.entry.entry[:FINGERPRINT_BYTES], []).append(listed)
+        self._is_listed = True
 
 
-def _entry(segment: Segment, ordinal: int) -> FileEntry:
-    (entry,) = segment.files([ordinal])
-    if entry is None:
-        raise _unreadable(segment)
-    return entry
+def _likely(file: Identity, candidates: list[_ListedFile], is_named: bool) -> _ListedFile | None:
+    """Return which of the candidates of a segment is the file; ``None`` if it was listed without row groups.
+
+    Without one that has the path, the same name goes before, then the same digest. Several entries with the file's
+    digest hold the same values, so any of them will do; other ties are refused.
+    """
+    if is_named:
+        (listed,) = candidates
+        if _is_unread(listed.entry, file):
+            return None
+        if not _same_data(listed, file):
+            raise UsageError(WRITTEN_ANEW, file=file.name)
+        return listed
+    likely = [listed for listed in candidates if _name(listed.entry.path) == _name(file.name)] or candidates
+    if len(likely) == 1:
+        return likely[0]
+    digest = _digest(file, {_recorded(listed.entry) for listed in candidates})
+    alike = [listed for listed in candidates if digest and _recorded(listed.entry) == digest]
+    if not alike:
+        raise UsageError(
+            "several files of the sidecar look like this one",
+            file=file.name,
+            found=", ".join(listed.entry.path for listed in likely[:3]),
+        )
+    return alike[0]
 
 
 def prove(file: Identity, matches: Sequence[Match]) -> list[Match]:
@@ -264,10 +274,11 @@ def _digest(file: Identity, recorded: Collection[bytes]) -> bytes:
     return digest if digest in recorded else file.checked_digest()
 
 
-def _same_data(segment: Segment, entry: FileEntry, file: Identity) -> bool:
+def _same_data(listed: _ListedFile, file: Identity) -> bool:
+    entry = listed.entry
     if entry.record_count != file.num_rows or (entry.units != file.units and not _is_merged(entry)):
         return False
-    return not is_plain(segment) or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
+    return not listed.is_plain or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
 
 
 def _is_merged(entry: FileEntry) -> bool:
@@ -277,10 +288,6 @@ def _is_merged(entry: FileEntry) -> bool:
 def _is_unread(entry: FileEntry, file: Identity) -> bool:
     """Return whether the file was listed without row groups because it was damaged or its keys were missing."""
     return not entry.units and bool(file.units) and entry.record_count == file.num_rows
-
-
-def _unreadable(segment: Segment) -> UsageError:
-    return UsageError("the sidecar's list of files cannot be read", found=segment.id)
 
 
 def _is_another(entry: FileEntry, file: Identity) -> UsageError:
