@@ -33,6 +33,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from sidecar.bundle.file_identity import DataFileIdentity
+from sidecar.bundle.model import ListedManifest
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.manifests import (
     ManifestContents,
@@ -78,16 +79,8 @@ class SnapshotManifest:
     """A data manifest of the snapshot: its line in the manifest list and the totals of its live entries."""
 
     ordinal: int
-    path: str
-    length: int
-    spec_id: int
-    sequence_number: int
-    min_sequence_number: int
-    added_snapshot_id: int
-    live_files: int
-    live_rows: int
-    first_file: int
-    """Ordinal of the manifest's first live file in :attr:`Listing.files`; the others follow."""
+    listed: ListedManifest
+    """The manifest as a segment with all files of the listing would list it; the schema is always 0."""
     avro_schema: str
     """The Avro schema of the writer (JSON text), needed to decode :attr:`SnapshotFile.raw_entry`."""
     line: ManifestFile
@@ -259,8 +252,7 @@ def _list_manifest(
     live = [e for e in contents.entries if e.entry.status != ManifestEntryStatus.DELETED]
     fields = contents.partition_fields
     files = [_list_file(first_file + i, ordinal, e, line, fields, spec) for i, e in enumerate(live)]
-    manifest = SnapshotManifest(
-        ordinal=ordinal,
+    listed = ListedManifest(
         path=line.manifest_path,
         length=line.manifest_length,
         spec_id=line.partition_spec_id,
@@ -270,10 +262,9 @@ def _list_manifest(
         live_files=len(files),
         live_rows=sum(file.record_count for file in files),
         first_file=first_file,
-        avro_schema=contents.avro_schema,
-        line=line,
+        schema=0,
     )
-    return manifest, files
+    return SnapshotManifest(ordinal, listed, contents.avro_schema, line), files
 
 
 def _list_file(

@@ -265,7 +265,7 @@ def _lines(
     new_files: Mapping[str, NewFile],
 ) -> list[ManifestFile]:
     """Return the new manifest list: two new manifests for each with a replaced file, the other manifests unchanged."""
-    touched = {current.manifests[file.manifest].path for file in current.files if file.path in new_files}
+    touched = {current.manifests[file.manifest].listed.path for file in current.files if file.path in new_files}
     lines: list[ManifestFile] = []
     for line in read_manifests(now.io, parent.manifest_list):
         if line.manifest_path in touched:

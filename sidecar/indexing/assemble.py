@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sidecar.bundle.kinds.declared import BUILT_KINDS, KINDS
 from sidecar.bundle.model import (
@@ -133,7 +133,7 @@ def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -
     files: list[SnapshotFile] = []
     manifests = []
     for manifest in listing.manifests:
-        own = range(manifest.first_file, manifest.first_file + manifest.live_files)
+        own = range(manifest.listed.first_file, manifest.listed.first_file + manifest.listed.live_files)
         if wanted >= set(own) and exposing.isdisjoint(own):
             manifests.append((manifest, len(files)))
             files += listing.files[own.start : own.stop]
@@ -235,18 +235,7 @@ def listed_manifests(selection: Selection) -> tuple[list[ListedManifest], list[s
     schemas = {manifest.avro_schema: None for manifest, _ in selection.manifests}
     ordinals = {schema: i for i, schema in enumerate(schemas)}
     manifests = [
-        ListedManifest(
-            path=manifest.path,
-            length=manifest.length,
-            spec_id=manifest.spec_id,
-            sequence_number=manifest.sequence_number,
-            min_sequence_number=manifest.min_sequence_number,
-            added_snapshot_id=manifest.added_snapshot_id,
-            live_files=manifest.live_files,
-            live_rows=manifest.live_rows,
-            first_file=first_file,
-            schema=ordinals[manifest.avro_schema],
-        )
+        replace(manifest.listed, first_file=first_file, schema=ordinals[manifest.avro_schema])
         for manifest, first_file in selection.manifests
     ]
     return manifests, list(schemas), {manifest.ordinal: i for i, (manifest, _) in enumerate(selection.manifests)}

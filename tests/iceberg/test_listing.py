@@ -76,8 +76,8 @@ def test_files_stand_in_manifest_order(table: Table) -> None:
     listing = list_snapshot(table)
     assert [f.path for f in listing.files] == [t.file.file_path for t in table.scan().plan_files()]
     assert [f.ordinal for f in listing.files] == [0, 1, 2]
-    assert [m.first_file for m in listing.manifests] == [0, 1, 2]
-    assert [(m.live_files, m.live_rows) for m in listing.manifests] == [(1, 4)] * 3
+    assert [m.listed.first_file for m in listing.manifests] == [0, 1, 2]
+    assert [(m.listed.live_files, m.listed.live_rows) for m in listing.manifests] == [(1, 4)] * 3
     assert [f.manifest for f in listing.files] == [0, 1, 2]
     assert listing.sequence_number == 3
     assert [f.sequence_number for f in listing.files] == [3, 2, 1]
@@ -227,7 +227,7 @@ def test_other_formats_are_listed_with_a_reason(table: Table, monkeypatch: Any) 
 
 def test_a_damaged_manifest_is_named(catalog: Any) -> None:
     table = create_with_rows(catalog, "db.listing_damaged", map(rows, "ab"), SCHEMA)
-    path = list_snapshot(table).manifests[1].path
+    path = list_snapshot(table).manifests[1].listed.path
     local = Path(path.removeprefix("file:"))
     data = local.read_bytes()
     header_only = data[: data.index(data[-16:]) + 16]
