@@ -52,10 +52,10 @@ def test_a_sample_opens_that_many_files(table: Table, monkeypatch: pytest.Monkey
     opened: list[str] = []
     real = Access.open
 
-    def counting(access: Access, path: str) -> Any:
+    def counting(access: Access, path: str, size: int | None = None) -> Any:
         if not path.endswith(".stats"):
             opened.append(path)
-        return real(access, path)
+        return real(access, path, size)
 
     monkeypatch.setattr(Access, "open", counting)
     for sample, count in ((0.01, 1), (0.5, 2), (1.0, FILES)):

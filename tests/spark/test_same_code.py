@@ -106,7 +106,7 @@ class OfTheDriver:
 def test_a_worker_says_so_before_it_looks_at_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark import cloudpickle
 
-    shipped = cloudpickle.dumps(engine._stage_one(OfTheDriver(), OfTheDriver()))  # type: ignore[arg-type]
+    shipped = cloudpickle.dumps(engine._stage_one(OfTheDriver()))  # type: ignore[arg-type]
     monkeypatch.setattr("sidecar.spark.same_code.code_digest", lambda: "worker")
     (refusal,) = pickle.loads(shipped)(iter([]))
     assert (refusal["task"].to_pylist(), refusal["records"].to_pylist()) == ([engine.REFUSED], [b"worker"])
