@@ -7,12 +7,12 @@ without a field id gets a number above all field ids, in order of appearance.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
-from typing import BinaryIO, NamedTuple, TypeAlias, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,13 @@ from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcR
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.row_indexes import (
+    EntryKind,
+    FieldRowIndexes,
+    RowIndexKind,
+    RowIndexMember,
+    plan_row_indexes,
+)
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, KINDS, PAGE_INDEX
 from sidecar.bundle.model import (
     NO_TABLE,
@@ -40,9 +46,9 @@ from sidecar.bundle.model import (
 )
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import write_segment
-from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.protection import Protection, properties_of
 from sidecar.conversion.spool import Spool
+from sidecar.data_files.open_file import DataLeaf
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.storage.target import Target
 
@@ -65,20 +71,14 @@ class Key(NamedTuple):
         return self.resolution.removeprefix(BY_NAME) if not self.field_id else f"field {self.field_id}"
 
 
-Taken: TypeAlias = Iterator[tuple[int, Key, Outcome]]
-"""Unit ordinal in the collection, column, and what became of the index."""
-
-
-def keys_of(columns: Iterable[tuple[int, int | None, str]]) -> dict[int, Key]:
-    """Return the key of each column by its number: its field id if that is positive and unique, else its path.
-
-    ``columns`` has the number, the field id and the path of each column of a file.
-    """
-    known = list(columns)
-    times = Counter(field_id for _, field_id, _ in known)
+def keys_of(leaves: Sequence[DataLeaf]) -> dict[int, Key]:
+    """Return the key of each leaf of a file by its number: its field id if it is positive and unique, else its path."""
+    times = Counter(leaf.field_id for leaf in leaves)
     return {
-        number: Key(field_id, BY_ID) if field_id and field_id > 0 and times[field_id] == 1 else Key(0, BY_NAME + path)
-        for number, field_id, path in known
+        leaf.index: Key(leaf.field_id, BY_ID)
+        if leaf.field_id and leaf.field_id > 0 and times[leaf.field_id] == 1
+        else Key(0, BY_NAME + leaf.own_path)
+        for leaf in leaves
     }
 
 
@@ -208,14 +208,13 @@ class Collection:
         offset = self.spool.append(blocks)
         self.columns[key].filters[unit] = KeptFilter(encoding, offset, len(blocks) // BLOCK_BYTES, tail, rule)
 
-    def add_page_index(self, key: Key, unit: int, kind: PageIndexKind, column: bytes, offset: bytes) -> None:
-        """Keep both structures of a page index; either may be empty."""
-        at = self.spool.append(column + offset)
-        self.columns[key].pages[unit] = KeptPages(kind, at, len(column), len(offset))
-
-    def add_row_index(self, key: Key, unit: int, kind: RowIndexKind, entry: bytes) -> None:
-        """Keep the row index of one row group."""
-        self.columns[key].rows[unit] = KeptRowIndex(kind, self.spool.append(entry), len(entry))
+    def add_entry(self, key: Key, unit: int, kind: EntryKind, pieces: Sequence[bytes]) -> None:
+        """Keep a page index (both structures, of which either may be empty) or the row index of one row group."""
+        at, column = self.spool.append(b"".join(pieces)), self.columns[key]
+        if isinstance(kind, RowIndexKind):
+            column.rows[unit] = KeptRowIndex(kind, at, len(pieces[0]))
+        else:
+            column.pages[unit] = KeptPages(kind, at, *map(len, pieces))
 
     def filter_of(self, kept: KeptFilter) -> AnyFilter:
         """Read a kept filter."""

@@ -1,9 +1,12 @@
 """Copies filters, page indexes and row indexes of data files into one Puffin file, bit for bit.
 
 Only indexes that can be believed are taken: a filter that is *trusted* (:mod:`sidecar.parquet.bloom`,
-:mod:`sidecar.orc.trust`) and a page index that nothing contradicts (:mod:`sidecar.conversion.sound_page_index`).
-:mod:`sidecar.conversion.extract_parquet` and :mod:`sidecar.conversion.extract_orc` take them. Every other index
-gets a reason in the report and in the coverage of the Puffin file, where a reason means *keep the unit*.
+:mod:`sidecar.orc.trust`) and a page index that nothing contradicts
+(:mod:`sidecar.parquet.page_indexes.sound_page_index`). Every other index gets a reason in the report and in the
+coverage of the Puffin file, where a reason means *keep the unit*. A damaged row index costs only itself.
+
+Indexes of encrypted columns are left out unless they stay encrypted or the caller allows plaintext
+(:mod:`sidecar.conversion.protection`).
 
 For local files it records the digest of all stored pages, which later proves that a file is the one that was
 indexed. It also decodes one page of each Parquet column and does not take a filter that denies its values. Remote files
@@ -12,28 +15,29 @@ are not read for either purpose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import product
+from typing import Any
 
 from sidecar.access import Access
-from sidecar.conversion.collection import Collection, Key
-from sidecar.conversion.extract_orc import OrcWanted, orc_keys, take_orc
-from sidecar.conversion.extract_parquet import ParquetWanted, parquet_keys, take_parquet
-from sidecar.conversion.matching.witness import Witness
-from sidecar.conversion.outcome import NONE, Outcome
-from sidecar.conversion.protection import Protection
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
+from sidecar.bundle.model import StoredColumn, UnitState
+from sidecar.conversion.collection import Collection, Key, keys_of
+from sidecar.conversion.matching.identity import file_entry, identity_of
+from sidecar.conversion.matching.witness import FileWitness, Witness
+from sidecar.conversion.outcome import EXACT, NONE, IndexPlace, Outcome
+from sidecar.conversion.protection import Protection, refusal
 from sidecar.data_files.formats import opened_file
-from sidecar.data_files.open_orc import OpenOrc
-from sidecar.data_files.open_parquet import OpenParquet
+from sidecar.data_files.open_file import DataLeaf, OpenFile, OwnIndex
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, UsageError
-from sidecar.parquet.embed import check_embeddable
 from sidecar.storage.local import check_unchanged
 
-L = TypeVar("L")
+AMBIGUOUS = "another column of the file has the same path, and neither has a field id"
 
 
 @dataclass
@@ -118,50 +122,80 @@ class Extractor:
         self.units: list[Outcome] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
-        self._bloom = bloom
-        self._page_index = page_index
+        self._kinds: list[IndexKind] = [kind for kind, asked in ((BLOOM, bloom), (PAGE_INDEX, page_index)) if asked]
         self.witness = Witness()
         """The values of all files that were compared with the indexes."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
         self.seen: set[str] = set()
         """The names in ``columns`` that some file has."""
 
-    def take(self, file: OpenParquet | OpenOrc) -> None:
-        """Take the wanted indexes of one file.
+    def take(self, file: OpenFile) -> None:
+        """Take the wanted indexes of one file, and add the file to the collection.
 
-        Raises :class:`StorageError` if the file changes while it is read.
+        Raises :class:`StorageError` if the file changes while it is read, :class:`UsageError` if the caller names an
+        encrypted column that may be kept neither encrypted nor in plaintext, and the errors of reading; of a damaged
+        index there is only an outcome.
         """
-        if isinstance(file, OpenOrc):
-            self._take_orc(file)
-        else:
-            self._take_parquet(file)
+        file.check_embeddable()
+        by_path: dict[str, list[DataLeaf]] = defaultdict(list)
+        for leaf in file.leaves:
+            by_path[leaf.own_path].append(leaf)
+        leaves = self._named(file, by_path)
+        keys = keys_of(file.leaves)
+        self.paths.update({leaf.own_path: keys[leaf.index] for leaf in leaves if len(by_path[leaf.own_path]) == 1})
+        first = self._collection.add_file(file_entry(identity_of(file)))
+        left_out = self._left_out(file, leaves, keys, by_path)
+        for leaf in leaves:
+            name = None if file.is_encrypted(leaf) else StoredColumn(leaf.parts, leaf.iceberg_type)
+            self._collection.name_column(keys[leaf.index], name)
+        witness = FileWitness(file, self.witness)
+        taken = [leaf for leaf in leaves if leaf.index not in left_out]
+        for part in range(file.parts):
+            for leaf, kind in product([leaf for leaf in leaves if leaf.index in left_out], self._kinds):
+                for unit in file.part_units(part) if file.has_index(part, leaf, kind) else ():
+                    outcome = Outcome(file.name, unit, leaf.own_path, kind, reason=left_out[leaf.index])
+                    self.note(outcome, keys[leaf.index], first + unit)
+            for found in file.own_indexes(part, taken, self._kinds):
+                key = keys[found.leaf.index]
+                contradiction = witness.contradiction(part, found) if found.is_sound else ""
+                if found.is_sound and not contradiction:
+                    self._keep(file, part, found, key, first + found.unit)
+                self.note(_outcome(file, found, contradiction), key, first + found.unit)
         check_unchanged(file.source)  # or the digest could be of other pages than the indexes
 
-    def _take_orc(self, file: OpenOrc) -> None:
-        tail = file.tail
-        columns = self._named([leaf.column for leaf in file.leaves], tail.column)
-        what = OrcWanted(columns, self._bloom, self._page_index)
-        keys = orc_keys(tail)
-        self.paths.update({column.path: keys[column.id] for column in columns})
-        for unit, key, outcome in take_orc(file, self._collection, what, keys):
-            self.note(outcome, key, unit)
+    def _keep(self, file: OpenFile, part: int, found: OwnIndex, key: Key, unit: int) -> None:
+        if found.kind == BLOOM:
+            self._collection.add_filter(key, unit, found.encoding, found.filter)
+        else:
+            kind = file.index_kind(part, found.leaf, key.resolution)
+            self._collection.add_entry(key, unit, kind, found.pieces)
 
-    def _take_parquet(self, file: OpenParquet) -> None:
-        footer = file.footer
-        check_embeddable(file.source, footer)
-        leaves = self._named(footer.columns, footer.leaf)
-        what = ParquetWanted(leaves, self._bloom, self._page_index, self._wanted is not None, self.witness)
-        keys = parquet_keys(footer)
-        self.paths.update({leaf.path: keys[leaf.index] for leaf in leaves if not footer.is_ambiguous(leaf)})
-        for unit, key, outcome in take_parquet(file, self._collection, what, keys):
-            self.note(outcome, key, unit)
+    def _left_out(
+        self, file: OpenFile, leaves: Sequence[DataLeaf], keys: Mapping[int, Key], by_path: Mapping[str, Sequence[Any]]
+    ) -> dict[int, str]:
+        """Return the leaves whose indexes must not be taken: the reason by number of the leaf."""
+        found: dict[int, str] = {}
+        protection = self._collection.protection
+        for leaf in leaves:
+            if len(by_path[leaf.own_path]) > 1 and not keys[leaf.index].field_id:
+                found[leaf.index] = AMBIGUOUS
+            elif file.is_locked(leaf):
+                found[leaf.index] = UnitState.ENCRYPTED
+            elif not file.is_encrypted(leaf) or protection.seals(leaf.own_path):
+                pass
+            elif protection.allow_plaintext:
+                self._collection.plaintext.add(keys[leaf.index])
+            elif self._wanted is not None:
+                raise refusal([leaf.own_path])
+            else:
+                found[leaf.index] = UnitState.REFUSED
+        return found
 
-    def _named(self, leaves: Sequence[L], find: Callable[[str], L | None]) -> list[L]:
+    def _named(self, file: OpenFile, by_path: Mapping[str, Sequence[DataLeaf]]) -> Sequence[DataLeaf]:
         """Return the wanted leaves that the file has."""
         if self._wanted is None:
-            return list(leaves)
-        found = {name: find(name) for name in self._wanted}
-        here = {name: leaf for name, leaf in found.items() if leaf in leaves and leaf is not None}
+            return file.leaves
+        here = {name: by_path[name][0] for name in self._wanted if len(by_path.get(name, ())) == 1}
         self.seen.update(here)
         return list(here.values())
 
@@ -170,6 +204,18 @@ class Extractor:
         self.units.append(outcome)
         if outcome.way == NONE:
             self._collection.columns[key].reasons[outcome.kind, unit] = outcome.reason
+
+
+def _outcome(file: OpenFile, found: OwnIndex, contradiction: str) -> Outcome:
+    """Return what became of an index: a sound one that nothing contradicts is taken."""
+    place: IndexPlace = (file.name, found.unit, found.leaf.own_path, found.kind)
+    rate = None if found.filter is None else found.filter.estimated_fpp()
+    if contradiction:
+        return Outcome(*place, rate_before=rate, reason=contradiction)
+    if not found.is_sound:
+        return Outcome(*place, rate_before=rate, reason=found.reason, damaged=found.damaged)
+    length = sum(map(len, found.pieces)) if found.filter is None else found.filter.num_bytes
+    return Outcome(*place, EXACT, length, rate, rate, found.reason, found.damaged)
 
 
 def check_extracted(columns: Sequence[str] | None, seen: AbstractSet[str], outcomes: Sequence[Outcome]) -> None:

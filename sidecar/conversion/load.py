@@ -11,7 +11,6 @@ from sidecar.bundle.extract import extract_filters
 from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
-from sidecar.bundle.indexes.row_indexes import StoredRowIndex
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, PAGE_INDEX
 from sidecar.bundle.model import UNLISTED, FileEntry, StoredColumn, UnitState
 from sidecar.bundle.numbered_files import NOT_RECORDED
@@ -113,15 +112,9 @@ class Loader:
                 for unit, stored in sidecar.stored_indexes(field_id, units).items():
                     key, name = self._key(field_id, stored.kind.resolution)
                     path, row_group, ordinal = places[unit]
-                    if isinstance(stored, StoredRowIndex):
-                        row_kind, entry = stored.kind._replace(resolution=key.resolution), stored.entry
-                        self._collection.add_row_index(key, ordinal, row_kind, entry)
-                        size = len(entry)
-                    else:
-                        kind = stored.kind._replace(resolution=key.resolution)
-                        column, offset = stored.column_index or b"", stored.offset_index or b""
-                        self._collection.add_page_index(key, ordinal, kind, column, offset)
-                        size = len(column) + len(offset)
+                    pieces = [piece or b"" for piece in stored[:-1]]
+                    self._collection.add_entry(key, ordinal, stored.kind._replace(resolution=key.resolution), pieces)
+                    size = sum(map(len, pieces))
                     self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, size))
 
     def _reasons(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:

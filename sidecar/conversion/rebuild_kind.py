@@ -18,13 +18,11 @@ import pyarrow as pa
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.collection import Collection as Gathered
-from sidecar.conversion.collection import Key
-from sidecar.conversion.extract import Extractor
-from sidecar.conversion.extract_orc import orc_keys
-from sidecar.conversion.extract_parquet import AMBIGUOUS, parquet_keys
+from sidecar.conversion.collection import Key, keys_of
+from sidecar.conversion.extract import AMBIGUOUS, Extractor
 from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter_of, rebuild
-from sidecar.data_files.open_orc import OpenOrc, first_units
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.filters.column_types import ColumnType
@@ -99,7 +97,7 @@ def take_as_orc(file: OpenParquet, into: RebuildTarget, columns: WantedColumns) 
     first = into.gathered.num_units
     into.extractor.take(file)
     source, footer = file.source, file.footer
-    keys = parquet_keys(footer)
+    keys = keys_of(file.leaves)
     for group in footer.row_groups:
         for chunk in _having_filters(group.columns.locked, columns):
             place: IndexPlace = (source.name, group.ordinal, chunk.leaf.path, BLOOM)
@@ -137,7 +135,7 @@ def take_as_parquet(file: OpenOrc, into: RebuildTarget, columns: WantedColumns) 
     first = into.gathered.num_units
     into.extractor.take(file)
     source, tail = file.source, file.tail
-    firsts, keys = first_units(tail), orc_keys(tail)
+    firsts, keys = file.first_units, keys_of(file.leaves)
     for stripe in tail.stripes:
         if not stripe.num_rows:
             continue

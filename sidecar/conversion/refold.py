@@ -11,7 +11,6 @@ from contextlib import closing
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import EXACT, FOLDED, IndexPlace, Outcome
-from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, reason_of
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filters
 from sidecar.parquet.embed import GroupIndexes, Piece, check_embeddable, embed
@@ -20,6 +19,7 @@ from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_indexes.build import nan_problem
 from sidecar.parquet.page_indexes.extents import Range
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
+from sidecar.parquet.page_indexes.sound_page_index import sound_page_index
 from sidecar.parquet.verify.filters import lacking_form
 from sidecar.storage.source import Source
 

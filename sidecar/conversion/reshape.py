@@ -187,12 +187,12 @@ def _carry_pages(
         having = [unit for unit in members if unit in column.pages or unit in column.rows]
         if having and len(members) == 1 and members[0] in column.rows:
             row_index = column.rows[members[0]]
-            into.add_row_index(key, ordinal, row_index.kind, given.row_index_of(row_index))
+            into.add_entry(key, ordinal, row_index.kind, (given.row_index_of(row_index),))
             yield Outcome(*place, EXACT, row_index.length)
             continue
         if having and len(members) == 1:
             kept = column.pages[members[0]]
-            into.add_page_index(key, ordinal, kept.kind, *given.page_index_of(kept))
+            into.add_entry(key, ordinal, kept.kind, given.page_index_of(kept))
             yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
             continue
         reason = "page indexes of several row groups do not merge" if having else ""

@@ -6,7 +6,7 @@ over the file. Columns are decoded by *parts*: row groups in Parquet, stripes in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from sidecar.bundle.filters.filter_toc import StoredGroup
     from sidecar.bundle.filters.rules import AnyFilter, IndexRule
     from sidecar.bundle.indexes.row_indexes import EntryKind
+    from sidecar.bundle.kinds.declared import IndexKind
     from sidecar.bundle.model import UnitEntry
+    from sidecar.data_files.chunk_check import ChunkCheck
     from sidecar.filters.block_filter import BlockFilter
     from sidecar.filters.layouts import ArrayLike
-    from sidecar.filters.orc.bloom import OrcBloomFilter
     from sidecar.filters.probes import AnyEncoding
     from sidecar.questions.bounds import Bounds
     from sidecar.questions.value_check import ValueCheck
@@ -40,6 +41,14 @@ class DataLeaf(Protocol):
         """The path in the style of the file's format, for messages: ``a.element`` in ORC."""
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of :attr:`own_path`."""
+
+    @property
+    def iceberg_type(self) -> str:
+        """The Iceberg type of the column by the file alone; empty if there is none."""
+
+    @property
     def field_id(self) -> int | None:
         """The field id in the file, ``None`` without one."""
 
@@ -53,6 +62,26 @@ class PartValues:
     values: ArrayLike
     is_run_of_rows: bool
     """Whether they are the values of consecutive rows, and as many as a page may have."""
+
+
+@dataclass(frozen=True)
+class OwnIndex:
+    """An index of a unit that the file itself has."""
+
+    unit: int
+    leaf: Any
+    kind: IndexKind
+    is_sound: bool
+    """Whether it can be believed."""
+    filter: AnyFilter | BlockFilter | None = None
+    encoding: str = ""
+    """The encoding of the filter."""
+    pieces: tuple[bytes, ...] = ()
+    """The bytes of a page index or row index, as a sidecar keeps them."""
+    reason: str = ""
+    """Why it is not believed, or what of it is left out."""
+    damaged: bool = False
+    """Whether broken bytes are the reason."""
 
 
 class ColumnPart(Protocol):
@@ -69,6 +98,9 @@ class ColumnPart(Protocol):
 
         ``is_proven`` says that the file is certainly the one that was indexed.
         """
+
+    def first_values(self, found: OwnIndex) -> ChunkCheck | None:
+        """Compare one of the file's own indexes with the first values; ``None`` if that is not cheap."""
 
 
 class OpenFile(Protocol):
@@ -105,14 +137,17 @@ class OpenFile(Protocol):
     def is_locked(self, leaf: Any) -> bool:
         """Return whether the leaf is encrypted and its key is missing."""
 
+    def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
+        """Return whether the file has an index of a column of a part, or may have one that is locked."""
+
+    def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
+        """Yield the file's own indexes of some leaves in a part. Raises the errors of reading, but not of damage."""
+
+    def index_kind(self, part: int, leaf: Any, resolution: str) -> EntryKind:
+        """Return what a sidecar records of the page indexes or row indexes of a leaf."""
+
     def filter_bytes(self, part: int, leaf: Any) -> int | None:
         """Return the bytes of the file's own filters of a column of a part: 0 if nobody says, ``None`` without any."""
-
-    def trusted_filters(self) -> Iterator[tuple[str, BlockFilter | OrcBloomFilter]]:
-        """Yield the file's own filters that are trusted, with the paths of their columns in the file's own style.
-
-        Raises the errors of reading, but none of a damaged filter.
-        """
 
     def part_size(self, part: int) -> int:
         """Return the size of a part in bytes, as stored."""

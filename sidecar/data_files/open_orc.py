@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -10,19 +10,20 @@ from typing import Any, Final
 
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import IndexRule, OrcRule
-from sidecar.bundle.indexes.row_indexes import EntryKind
+from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind, row_index_kind
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitEntry
-from sidecar.data_files.open_file import PartValues
+from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.orc_column import OrcColumnPart
-from sidecar.errors import UnsupportedFeatureError
-from sidecar.filters.orc.bloom import OrcBloomFilter
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import check_embeddable
 from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
 from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
-from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8, read_indexes
+from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
@@ -51,6 +52,16 @@ class OrcLeaf:
     def own_path(self) -> str:
         """See :class:`sidecar.data_files.open_file.DataLeaf`."""
         return self.column.path
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """See :class:`sidecar.data_files.open_file.DataLeaf`."""
+        return self.column.names
+
+    @property
+    def iceberg_type(self) -> str:
+        """See :class:`sidecar.data_files.open_file.DataLeaf`."""
+        return self.column.iceberg_type or ""
 
     @property
     def field_id(self) -> int | None:
@@ -180,18 +191,50 @@ class OpenOrc:
     def close(self) -> None:
         """See :class:`.OpenFile`."""
 
-    def trusted_filters(self) -> Iterator[tuple[str, OrcBloomFilter]]:
+    def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
         """See :class:`.OpenFile`."""
-        for stripe in self.tail.stripes:
-            if not stripe.num_rows:
-                continue
-            footer = self.footer(stripe.ordinal)
-            kinds = (BLOOM_FILTER, BLOOM_FILTER_UTF8)
-            ids = sorted({stream.column for stream in footer.streams if stream.kind in kinds})
-            for index in read_indexes(self.source, self.tail, footer, ids, self.statistics).values():
-                for found in index.filters or ():
-                    if found.trusted and found.filter is not None:
-                        yield index.column.path, found.filter
+        prefix = "BLOOM_FILTER" if kind == BLOOM else "ROW_INDEX"
+        return any(stream.kind.startswith(prefix) for stream in self.footer(part).streams_of(leaf.index))
+
+    def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
+        """See :class:`.OpenFile`."""
+        if not self.tail.stripes[part].num_rows:
+            return
+        self.statistics.compare([leaf.column for leaf in leaves])
+        ids = [leaf.index for leaf in leaves]
+        indexes = read_indexes(self.source, self.tail, self.footer(part), ids, self.statistics, bloom=BLOOM in kinds)
+        for leaf in leaves:
+            if BLOOM in kinds:
+                yield from self._own_filters(part, leaf, indexes[leaf.index])
+            if PAGE_INDEX in kinds:
+                yield from self._own_row_indexes(part, leaf, indexes[leaf.index])
+
+    def _own_filters(self, part: int, leaf: OrcLeaf, index: StripeIndex) -> Iterator[OwnIndex]:
+        if index.filters_problem is not None:
+            yield from self._lost(part, leaf, BLOOM, index.filters_problem)
+        for unit, found in zip(self.part_units(part), index.filters or (), strict=False):
+            is_sound = found.filter is not None and found.encoding is not None and found.trusted
+            encoding = "" if found.encoding is None else found.encoding.name
+            yield OwnIndex(unit, leaf, BLOOM, is_sound, found.filter, encoding, reason=found.reason)
+
+    def _own_row_indexes(self, part: int, leaf: OrcLeaf, index: StripeIndex) -> Iterator[OwnIndex]:
+        if index.row_index_problem is not None:
+            yield from self._lost(part, leaf, PAGE_INDEX, index.row_index_problem)
+        entries = () if index.row_index is None else index.row_index.parts
+        for group, (unit, entry) in enumerate(zip(self.part_units(part), entries, strict=False)):
+            doubt = index.contradictions.of(group)
+            reason = doubt or ("" if entry else "its entry is empty")
+            yield OwnIndex(unit, leaf, PAGE_INDEX, not reason, pieces=(entry,), reason=reason, damaged=bool(doubt))
+
+    def _lost(self, part: int, leaf: OrcLeaf, kind: IndexKind, problem: SidecarError) -> Iterator[OwnIndex]:
+        """Yield each unit of a part: one problem cost all of them their index."""
+        for unit in self.part_units(part):
+            damaged = isinstance(problem, DamagedFileError)
+            yield OwnIndex(unit, leaf, kind, False, reason=reason_of(problem), damaged=damaged)
+
+    def index_kind(self, part: int, leaf: Any, resolution: str) -> RowIndexKind:
+        """See :class:`.OpenFile`."""
+        return row_index_kind(self.tail, self.footer(part), leaf.column, resolution)
 
     is_unique = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
@@ -11,24 +11,26 @@ import xxhash
 
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.rules import IndexRule, SplitBlockRule
+from sidecar.bundle.indexes.page_indexes import PageIndexKind, page_index_kind
 from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind
+from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitEntry
-from sidecar.data_files.open_file import PartValues
+from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.parquet_column import ParquetColumnPart
-from sidecar.errors import StorageError, UnsupportedFeatureError
-from sidecar.filters.block_filter import BlockFilter
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, reason_of
 from sidecar.filters.column_types import ColumnType
 from sidecar.parquet.arrow_values import ValueReader, check_pages
-from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.bloom import read_bloom_filters
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.identity import is_distinctive, pages_digest, pages_fingerprint
 from sidecar.parquet.inspect import find_leaf
 from sidecar.parquet.page_indexes.page_bounds import offset_index_problems, page_bounds
-from sidecar.parquet.page_indexes.page_index import OffsetIndex, read_page_indexes
+from sidecar.parquet.page_indexes.page_index import OffsetIndex, read_indexes_by_leaf, read_page_indexes
+from sidecar.parquet.page_indexes.sound_page_index import sound_page_index
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
-from sidecar.puffin.types import PAGE_INDEX
+from sidecar.puffin import types
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.source import Source, WrappingSource
 
@@ -64,7 +66,7 @@ class OpenParquet:
     """See :class:`sidecar.data_files.open_file.OpenFile`."""
 
     format: Final = "parquet"
-    index_blobs: Final = PAGE_INDEX
+    index_blobs: Final = types.PAGE_INDEX
 
     def __init__(self, source: Source, footer: Footer) -> None:
         self.source, self.footer = source, footer
@@ -186,15 +188,45 @@ class OpenParquet:
             return 0
         return max(chunk.data_page_offset - chunk.start, 0)
 
-    def trusted_filters(self) -> Iterator[tuple[str, BlockFilter]]:
+    def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
         """See :class:`.OpenFile`."""
-        for group in self.footer.row_groups:
-            having = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
-            for chunk, found in read_bloom_filters(self.source, having):
-                if isinstance(found, StorageError):
-                    raise found
-                if isinstance(found, FoundFilter) and found.trusted:
-                    yield chunk.leaf.path, found.filter
+        chunk = self.footer.row_groups[part].columns.get(leaf.index)
+        return chunk is None or bool(chunk.bloom_filter_offset if kind == BLOOM else chunk.offset_index_offset)
+
+    def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
+        """See :class:`.OpenFile`."""
+        chunks = [self._chunk(part, leaf) for leaf in leaves if not self.is_locked(leaf)]
+        if BLOOM in kinds:
+            yield from self._own_filters([chunk for chunk in chunks if chunk.bloom_filter_offset])
+        if PAGE_INDEX in kinds:
+            yield from self._own_page_indexes(part, chunks)
+
+    def _own_filters(self, chunks: Sequence[ColumnChunk]) -> Iterator[OwnIndex]:
+        for chunk, found in read_bloom_filters(self.source, chunks):
+            place = chunk.row_group, chunk.leaf, BLOOM
+            if isinstance(found, StorageError):
+                raise found
+            if isinstance(found, SidecarError):
+                damaged = isinstance(found, DamagedFileError)
+                yield OwnIndex(*place, False, reason=reason_of(found), damaged=damaged)
+            elif found is not None:
+                sound, reason = found.trusted, "" if found.trusted else found.reason
+                yield OwnIndex(*place, sound, found.filter, chunk.leaf.encoding.name, reason=reason)
+
+    def _own_page_indexes(self, part: int, chunks: Sequence[ColumnChunk]) -> Iterator[OwnIndex]:
+        columns, offsets = read_indexes_by_leaf(self.source, self.footer, chunks)
+        for index in sorted(columns.keys() | offsets.keys()):
+            chunk: ColumnChunk = self.footer.row_groups[part].columns[index]
+            sound = sound_page_index(self.footer, chunk, columns.get(index), offsets.get(index))
+            pieces = tuple(b"" if one is None else one.raw for one in (sound.column_index, sound.offset_index))
+            is_sound = sound.offset_index is not None
+            yield OwnIndex(
+                part, chunk.leaf, PAGE_INDEX, is_sound, pieces=pieces, reason=sound.reason, damaged=sound.damaged
+            )
+
+    def index_kind(self, part: int, leaf: Any, resolution: str) -> PageIndexKind:
+        """See :class:`.OpenFile`."""
+        return page_index_kind(self.footer, leaf, resolution)
 
     @property
     def is_unique(self) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
+from sidecar.data_files.open_file import OwnIndex
 from sidecar.errors import SidecarError, UsageError, place_and_reason
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
@@ -77,6 +78,9 @@ class OrcColumnPart:
         check.values += len(values)
         if denied:
             yield f"Bloom filter: denies {denied} of {len(values)} values that the row group has"
+
+    def first_values(self, found: OwnIndex) -> None:
+        """See :class:`sidecar.data_files.open_file.ColumnPart`."""
 
     def index_problems(self, unit: int, stored: StoredRowIndex, is_proven: bool, check: ValueCheck) -> Iterator[str]:
         """See :class:`sidecar.data_files.open_file.ColumnPart`."""

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
+from sidecar.data_files.chunk_check import ChunkCheck, GivenIndexes, ask_pages
+from sidecar.data_files.open_file import OwnIndex
 from sidecar.errors import SidecarError, place_and_reason
+from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -78,6 +81,18 @@ class ParquetColumnPart:
             offset = decode_offset_index(pages.offset_index)
             texts += chunk_index_problems(self._source, self._footer, self._chunk, column, offset, forms=False)
         yield from dict.fromkeys(texts)
+
+    def first_values(self, found: OwnIndex) -> ChunkCheck | None:
+        """See :class:`sidecar.data_files.open_file.ColumnPart`."""
+        if self._chunk is None:
+            return None
+        column, offset = found.pieces or (b"", b"")
+        given = GivenIndexes(
+            found.filter if isinstance(found.filter, BlockFilter) else None,
+            decode_column_index(column) if column else None,
+            decode_offset_index(offset) if offset else None,
+        )
+        return ask_pages(self._source, self._footer, self._chunk, given, whole=False)
 
     def restored(self, stored: StoredPageIndex, is_proven: bool) -> RestoredPages:
         """Return a page index of a sidecar, checked against the footer: what is damaged or contradicts it, is left out.

@@ -100,8 +100,11 @@ def _missing(data: OpenFile, paths: Sequence[str]) -> list[Outcome]:
 def _rates(file: OpenFile) -> dict[str, float]:
     """Return the worst rate of each column's filters, by its path."""
     rates: dict[str, float] = {}
-    for path, found in file.trusted_filters():
-        rates[path] = max(found.estimated_fpp(), rates.get(path, LEAST_RATE))
+    for part in range(file.parts):
+        for found in file.own_indexes(part, file.leaves, [BLOOM]):
+            if found.is_sound and found.filter is not None:
+                path = found.leaf.own_path
+                rates[path] = max(found.filter.estimated_fpp(), rates.get(path, LEAST_RATE))
     return {path: min(rate, MOST_RATE) for path, rate in rates.items()}
 
 

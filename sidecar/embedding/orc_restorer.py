@@ -16,9 +16,9 @@ from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.orc_witness import ask_row_groups
-from sidecar.conversion.matching.witness import ChunkCheck
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import coverage
+from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_file import PLACEMENT, write_orc
 from sidecar.embedding.orc_filters import (

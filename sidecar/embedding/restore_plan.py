@@ -20,9 +20,10 @@ from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, identity_of
 from sidecar.conversion.matching.match import Finder, Match, prove
-from sidecar.conversion.matching.witness import UNPROVEN, ChunkCheck, Witness
+from sidecar.conversion.matching.witness import UNPROVEN, Witness
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import coverage, every_part, newest_parts
+from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_file import OpenFile
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.embed import WrittenOrc

@@ -14,10 +14,10 @@ from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
-from sidecar.conversion.matching.witness import ChunkCheck, GivenIndexes, ask_pages
 from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.restore import coverage, stored_entries
 from sidecar.conversion.reuse import GOOD
+from sidecar.data_files.chunk_check import ChunkCheck, GivenIndexes, ask_pages
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.data_files.parquet_column import RestoredPages
 from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter

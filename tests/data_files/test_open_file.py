@@ -51,10 +51,12 @@ def test_parts_have_all_values_of_a_leaf(file: OpenFile) -> None:
 
 def test_trusted_filters_deny_no_value(file: OpenFile) -> None:
     leaf = file.leaves[0]
-    found = list(file.trusted_filters())
-    assert [path for path, _ in found] == ["k"] * len(found)
-    assert bool(found) == any(file.filter_bytes(part, leaf) for part in range(file.parts))
-    assert all(0 < one.estimated_fpp() < 0.1 for _, one in found)
+    parts = range(file.parts)
+    found = [one for part in parts for one in file.own_indexes(part, file.leaves, ["bloom"])]
+    assert [one.leaf.own_path for one in found] == ["k"] * len(found)
+    assert bool(found) == any(file.filter_bytes(part, leaf) for part in parts)
+    assert bool(found) == any(file.has_index(part, leaf, "bloom") for part in parts)
+    assert all(one.is_sound and 0 < one.filter.estimated_fpp() < 0.1 for one in found)
 
 
 def test_an_identity_is_that_of_the_data(file: OpenFile) -> None:

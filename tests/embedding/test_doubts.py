@@ -68,10 +68,10 @@ def test_of_two_leaves_with_an_id_none_has_the_filter() -> None:
         assert find_leaf(leaves, 5, "id") is found
 
 
-def test_a_page_in_another_place_is_a_contradiction(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_a_page_in_another_place_is_a_contradiction(tmp_path: Any) -> None:
     check = SimpleNamespace(contradiction="", misplaced="page 1 is not where the index says")
-    monkeypatch.setattr(witness, "ask_pages", lambda *given, **options: check)
-    source: Any = SimpleNamespace(name=str(tmp_path / "a.parquet"))
-    chunk: Any = SimpleNamespace(leaf=SimpleNamespace(index=0, path="a"), row_group=0)
-    asked = witness.FileWitness(source, cast("Any", None), cast("Any", SimpleNamespace(add=lambda *given: None)))
-    assert asked.contradiction(chunk, cast("Any", SimpleNamespace(filter=None))) == check.misplaced
+    part = SimpleNamespace(first_values=lambda found: check)
+    file: Any = SimpleNamespace(name=str(tmp_path / "a.parquet"), column_part=lambda *place: part)
+    found: Any = SimpleNamespace(leaf=SimpleNamespace(index=0, path="a"), filter=None, unit=0)
+    asked = witness.FileWitness(file, cast("Any", SimpleNamespace(add=lambda *given: None)))
+    assert asked.contradiction(0, found) == check.misplaced

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.conversion.matching.witness import GivenIndexes, ask_pages
+from sidecar.data_files.chunk_check import GivenIndexes, ask_pages
 from sidecar.errors import DamagedFileError
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.parquet.bloom import read_bloom_filter

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidecar
-from sidecar.conversion.matching import witness
 from sidecar.conversion.matching.match import BY_TABLE, Match
+from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.embedding.restore_plan import proof_of
 from sidecar.errors import UsageError
 from tests.embedding.witness_cases import asked, assert_nothing_lost, write
@@ -98,7 +98,7 @@ def test_one_page_tells_of_a_file_that_was_overwritten_in_place(
     write(tmp_path / "dt=1" / "part-0.parquet", 2)
     report, *_ = sidecar.embed(into=str(tmp_path / "out"), from_=table)
     with monkeypatch.context() as patched:
-        patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: witness.ChunkCheck())
+        patched.setattr("sidecar.embedding.restorer.ask_pages", lambda *args, **options: ChunkCheck())
         blind, *_ = sidecar.embed(into=str(tmp_path / "blind"), from_=table)
     assert report.witness.proof == BY_TABLE
     assert report.witness.contradictions

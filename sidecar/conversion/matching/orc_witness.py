@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sidecar.conversion.matching.witness import ChunkCheck
+from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.errors import SidecarError, StorageError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding

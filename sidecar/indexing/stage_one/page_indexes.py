@@ -10,7 +10,6 @@ from sidecar.bundle.indexes.page_indexes import page_index_kind
 from sidecar.bundle.indexes.row_indexes import RowIndexKind, row_index_kind
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.reuse import NEVER
-from sidecar.conversion.sound_page_index import sound_page_index
 from sidecar.errors import SidecarError
 from sidecar.indexing.stage_one.data_file import PagesResult
 from sidecar.indexing.stage_one.fault import DAMAGE, fault_of, reason_of
@@ -20,6 +19,7 @@ from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_indexes.build import build_page_index
 from sidecar.parquet.page_indexes.page_index import read_page_indexes
+from sidecar.parquet.page_indexes.sound_page_index import sound_page_index
 from sidecar.storage.source import CountingSource, Source
 
 REUSED, BUILT = "reused", "built"
