@@ -105,6 +105,11 @@ class SidecarFile(NumberedFiles):
         return sidecar
 
     @property
+    def is_sidecar(self) -> bool:
+        """Whether the file lists data files, those of the table that was named when it was opened."""
+        return bool(self.segments)
+
+    @property
     def warnings(self) -> list[str]:
         """The text of each damage so far."""
         return self.damage.warnings

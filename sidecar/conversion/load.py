@@ -51,7 +51,7 @@ class Loader:
         Raises :class:`DamagedFileError` for the first damage, because an incomplete copy would look complete, and
         :class:`UsageError` if the Puffin file is not a sidecar.
         """
-        if not sidecar.segments:
+        if not sidecar.is_sidecar:
             raise UsageError("the Puffin file is not a sidecar", file=sidecar.source.name)
         self._names, self._named = NamedColumns.of(sidecar.segments), named_columns(sidecar.segments)
         if self._columns is not None:

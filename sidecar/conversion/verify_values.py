@@ -141,7 +141,7 @@ def verify_against(
         raise UsageError("give each data file once", file=source.name, found=", ".join(paths[:5]) or "none")
     check = ValueCheck(share)
     sidecar = SidecarFile.open(source, encryption_keys=access.keys)
-    if not sidecar.segments:
+    if not sidecar.is_sidecar:
         raise UsageError("the Puffin file lists no data files: it is not a sidecar", file=source.name)
     problems: list[Problem] = []
     found = dict(_find(Finder(sidecar, merged=True), paths, access, problems))

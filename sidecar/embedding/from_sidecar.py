@@ -324,7 +324,7 @@ def _open_sidecar(stack: ExitStack, access: Access, origin: AnyPath | SidecarFil
     if isinstance(origin, Table):
         return stack.enter_context(closing(open_sidecar(origin, encryption_keys=keys)))
     opened = SidecarFile.open(stack.enter_context(closing(access.open(origin))), encryption_keys=keys)
-    if not opened.segments:
+    if not opened.is_sidecar:
         raise UsageError(
             "the Puffin file is not a sidecar", file=os.fspath(origin), found="; ".join(opened.warnings[:1])
         )

@@ -221,7 +221,7 @@ def _openable(
     A build without the key would write their indexes in plaintext. Raises :class:`UsageError` if none is left, and for
     any such column if the caller has named the columns (``are_named``).
     """
-    locked = {b.toc.field_id for segment in found.sidecar.segments for b in segment.blobs if b.toc.lock is not None}
+    locked = {blob.toc.field_id for blob in found.sidecar.field_blobs if blob.toc.lock is not None}
     refused = [
         one.column.path
         for one in declared

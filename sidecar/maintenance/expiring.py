@@ -217,6 +217,6 @@ def _contents(table: Table, entry: StatisticsFile, warnings: list[str]) -> _Cont
     if sidecar is None:
         return _Contents(is_sidecar=False, has_others=False)
     try:
-        return _Contents(bool(sidecar.segments), has_blobs_of_others(entry, sidecar.puffin.metadata))
+        return _Contents(sidecar.is_sidecar, has_blobs_of_others(entry, sidecar.puffin.metadata))
     finally:
         sidecar.close()

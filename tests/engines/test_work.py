@@ -71,6 +71,7 @@ def test_access_travels_without_its_connections_and_shows_no_secret(
     own = Access()
     assert own.io_of("s3://a/b") is own.io_of("s3://a/d")
     assert pickle.loads(pickle.dumps(own)).io_of("s3://a/b") is not None
+    assert [pickle.loads(pickle.dumps(one)).is_repeated for one in (own, own.repeated())] == [False, True]
     with pytest.raises(UsageError, match="over https"):
         own.open("https://host/file")
 

@@ -35,6 +35,7 @@ class FakeSidecarFile:
 
     def __init__(self, source: Any, segments: list[BlobMetadata]) -> None:
         self.source, self.segments = source, segments
+        self.is_sidecar = bool(segments)
 
     @classmethod
     def open(cls, source: Any, *, file_size: int, footer_length: int, table_uuid: str, columns: Any) -> Any:

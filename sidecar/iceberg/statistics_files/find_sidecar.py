@@ -98,7 +98,7 @@ def look_for_sidecar(
     for ancestor, entry in ((one, entry) for one, entries in registered_for(table, snapshot_id) for entry in entries):
         reasons: list[str] = []
         sidecar = (opener or open_registered)(table, entry, reasons)
-        if sidecar is not None and sidecar.segments:
+        if sidecar is not None and sidecar.is_sidecar:
             problems += [StatisticsProblem(None, text) for text in state_of_registrations(table)]
             sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
             return FoundSidecar(entry, ancestor, sidecar, SidecarFiles(sidecar.segments, table.location()))
@@ -135,7 +135,7 @@ def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidec
     """
     for entry, taken in displaced_entries(table, [one.snapshot_id for one in passed]):
         sidecar = open_registered(table, entry, [])
-        if sidecar is not None and sidecar.segments:
+        if sidecar is not None and sidecar.is_sidecar:
             files = SidecarFiles(sidecar.segments, table.location())
             return FoundSidecar(entry, entry.snapshot_id, sidecar, files, taken)
         if sidecar is not None:

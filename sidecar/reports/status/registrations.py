@@ -31,7 +31,7 @@ def describe_refs(table: Table) -> tuple[list[RefInfo], list[LosableSidecar]]:
     def is_sidecar(entry: StatisticsFile) -> bool:
         if entry.statistics_path not in known:
             sidecar = open_registered(table, entry, [])
-            known[entry.statistics_path] = sidecar is not None and bool(sidecar.segments)
+            known[entry.statistics_path] = sidecar is not None and sidecar.is_sidecar
             if sidecar is not None:
                 sidecar.close()
         return known[entry.statistics_path]

@@ -80,7 +80,7 @@ def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
     if sidecar is None:
         return None
     sidecar.close()
-    return bool(sidecar.segments)
+    return sidecar.is_sidecar
 
 
 def _has_float_partitions(table: Table) -> bool:
