@@ -43,7 +43,7 @@ def measure(bench: Bench) -> None:
     what = "the first plan in a new process"
     times = bench.compare(what, sides, 9)
     for clock in ("wall", "cpu"):
-        bench.ratio(what, times, "sidecar plan", "pyiceberg loads and plans", at_most(1.1), clock=clock)
+        bench.ratio(what, times, "sidecar plan", "pyiceberg loads and plans", at_most(1.05), clock=clock)
     for name in sides:
         found = times.of(name)
         bench.row(f"a process: {name}", found.median, "s", spread=found.spread)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 
-GARBAGE = 100_000
-"""New containers until Python looks for cycles among them. With Python's own 700, looking through the modules that a
-command loads takes a tenth of its first second."""
+GARBAGE = 300_000
+"""New containers until Python looks for cycles among them. The modules that a plan loads make 200,000, which all stay:
+with Python's own 700, looking through them takes a tenth of a command's first second."""
 
 
 def main() -> None:
