@@ -326,7 +326,8 @@ def _batches_of(file: DataFile, opened: Any, fragment: Any, view: FileView, by_a
     """Yield the columns of a view from a file, all rows in their order, or those that an Arrow filter allows."""
     names = [column.name for column in view.projected.columns]
     if _is_little(file) and not any(map(_has_inner_dictionary, view.physical_schema.types)):
-        little = pq.ParquetFile(opened, metadata=fragment.metadata)
+        # Buffered ahead, it would be read by another thread, which takes longer to wake than the file to read.
+        little = pq.ParquetFile(opened, metadata=fragment.metadata, pre_buffer=False)
         if little.schema_arrow.equals(view.physical_schema):
             for batch in little.iter_batches(columns=names, use_threads=False):
                 yield batch.select(names)

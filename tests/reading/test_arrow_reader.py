@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from io import BytesIO
 from pathlib import Path
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,6 +113,27 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
     rows = pa.table({"k": pa.array(range(120, 310)), "st": [{"x": n} for n in range(120, 310)]})
     [ours] = view.project(rows.cast(pa.schema([("k", pa.int64()), ("st", pa.struct([("x", pa.int32())]))])))
     assert pa.Table.from_batches([ours]).equals(theirs)
+
+
+def test_a_small_local_file_is_read_by_the_thread_that_asks(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    class Watched(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            threads.add(get_ident())
+            return super().read(size)
+
+    def watched(io: Any, path: str) -> Any:
+        with io.new_input(path).open() as stream:
+            data = Watched(stream.read())
+        return SimpleNamespace(open=lambda: pa.PythonFile(data, "r"))
+
+    row_filter = parse_predicate("k >= 120 and k < 310", table.schema())
+    [task] = table.scan(row_filter=row_filter).plan_files()
+    monkeypatch.setattr(arrow_reader, "file_at", watched)
+    read = TableReader(table, table.schema(), row_filter, Access(table.io)).read_whole(task, [])
+    assert pa.Table.from_batches(read)["k"].to_pylist() == list(range(120, 310))
+    assert threads == {get_ident()}
 
 
 ROWS = pa.table(
