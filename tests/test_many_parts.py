@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import struct
 import sys
@@ -18,10 +19,10 @@ import pytest
 from pyarrow import orc
 
 import sidecar
-from sidecar.errors import UsageError
+from sidecar.errors import DamagedFileError, UsageError
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.tail import read_tail
-from sidecar.parquet.footer import read_footer
+from sidecar.parquet.footer import TAIL, read_footer
 from sidecar.parquet.thrift import I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.storage.source import BytesSource
 
@@ -152,3 +153,25 @@ def test_eight_times_the_parts_take_eight_times_the_steps(
     make(many, 8 * count)
     ask(door, few, tmp_path)  # what is imported and compiled once
     assert steps(door, many, tmp_path) < 9 * steps(door, few, tmp_path)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_no_cycles_are_looked_for_in_a_long_footer(is_on: bool, tmp_path: Path) -> None:
+    """Python would look through all that is decoded so far each time it has grown by some."""
+    many_row_groups(tmp_path / "many.parquet", 1_000)
+    data = (tmp_path / "many.parquet").read_bytes()
+    first, _, last = data.rpartition(b"\x01k")  # the column's name in the last row group
+    was_on, thresholds = gc.isenabled(), gc.get_threshold()
+    gc.set_threshold(700, 10, 10)
+    (gc.enable if is_on else gc.disable)()
+    try:
+        before = gc.get_stats()[0]["collections"]
+        assert len(read_footer(BytesSource(data)).raw) > TAIL
+        assert gc.isenabled() == is_on
+        with pytest.raises(DamagedFileError, match="a different column"):
+            read_footer(BytesSource(first + b"\x01j" + last))
+        assert gc.isenabled() == is_on
+        assert gc.get_stats()[0]["collections"] < before + 10
+    finally:
+        gc.set_threshold(*thresholds)
+        (gc.enable if was_on else gc.disable)()

@@ -39,6 +39,7 @@ _NAMES = (
 )
 # fmt: on
 _INTEGERS = (BYTE, I16, I32, I64)
+_ABSENT: tuple[int, Any] = (STOP, None)
 _BITS = {I16: 16, I32: 32, I64: 64}
 
 PADDING = 0x7FFE
@@ -100,8 +101,8 @@ class Struct:
 
     def integer(self, field_id: int) -> int | None:
         """Return an integer of any width."""
-        kind, value = self.fields.get(field_id, (STOP, None))
-        return int(value) if kind in _INTEGERS else None
+        kind, value = self.fields.get(field_id, _ABSENT)
+        return value if BYTE <= kind <= I64 else None
 
     def need_integer(self, field_id: int, what: str) -> int:
         """Return a required integer; ``what`` names it in the error."""
@@ -149,7 +150,7 @@ class Struct:
         return None if items is None else [_text(item) for item in items]
 
     def _get(self, field_id: int, kind: int) -> Any:
-        found, value = self.fields.get(field_id, (STOP, None))
+        found, value = self.fields.get(field_id, _ABSENT)
         return value if found == kind else None
 
     def _items(self, field_id: int, kinds: tuple[int, ...]) -> list[Any] | None:
@@ -274,10 +275,11 @@ class _Decoder:
                 fields[field_id] = (BOOL, kind == BOOL)
             else:
                 self.at = at
-                fields[field_id] = (
-                    kind,
-                    self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth),
-                )
+                if kind == STRUCT:
+                    value = self.struct(depth + 1)
+                else:
+                    value = self.items(depth + 1) if kind == LIST else self.value(kind, depth)
+                fields[field_id] = (kind, value)
                 at = self.at
 
     def value(self, kind: int, depth: int) -> Any:
@@ -319,6 +321,9 @@ class _Decoder:
         kind = header & 15
         if kind == STRUCT:
             return Items(kind, [self.struct(depth + 1) for _ in range(size)])
+        if I16 <= kind <= I64 and (raw := self.data[self.at : self.at + size]).isascii():  # a byte each
+            self.at += size
+            return Items(kind, [(one >> 1) ^ -(one & 1) for one in raw])
         read = self.element if kind in (BOOL, BOOL_FALSE) else self.value
         return Items(kind, [read(kind, depth) for _ in range(size)])
 

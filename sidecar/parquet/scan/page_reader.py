@@ -236,8 +236,11 @@ class RowGroupReader:
         return {part: self._choose(part, rows) if sparse and part not in self._large else None for part in parts}
 
     def _chunk(self, leaf_index: int) -> ColumnChunk:
+        found = self._group.columns.get(leaf_index)
+        if found is not None:
+            return found
         with located(self._footer.name):
-            return self._group.columns[leaf_index]
+            return self._group.columns[leaf_index]  # raises, and says why the chunk is locked
 
     def _check(self, part: SchemaPart) -> None:
         for leaf in part.leaves:
