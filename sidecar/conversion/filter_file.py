@@ -30,6 +30,7 @@ from sidecar.parquet.bare_filter import read_bare_filter
 from sidecar.parquet.bloom import encode_header
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import find_leaf
+from sidecar.questions.bounds import Unknown
 
 
 def convert_filter(
@@ -75,8 +76,8 @@ def _check_column(old: BlockFilter, evidence: ParquetEvidence, leaf: Leaf) -> No
                 found=f"{denied} denied among the first {looked_up} values",
             )
         _explain(again, old, array, leaf.encoding)
-    entries = evidence.dictionary() if _unexplained(old, again) else ""
-    for array in () if isinstance(entries, str) else entries:  # some writers insert entries that no row uses
+    entries = evidence.dictionary() if _unexplained(old, again) else []
+    for array in () if isinstance(entries, Unknown) else entries:  # some writers insert entries that no row uses
         _explain(again, old, array, leaf.encoding)
     if missing := _unexplained(old, again):
         raise UsageError(

@@ -23,6 +23,7 @@ from sidecar.parquet.arrow_values import check_readable, chunk_values
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.pages import wholly_dictionary
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import Source
 
 F = TypeVar("F")
@@ -45,14 +46,14 @@ class ParquetEvidence:
         for chunk in chunks:
             check_readable(footer, chunk)
 
-    def dictionary(self) -> list[pa.Array[Any]] | str:
+    def dictionary(self) -> list[pa.Array[Any]] | Unknown:
         """Return arrays with every value at least once, or why a dictionary does not prove to have them all.
 
         Extra entries only add false positives.
         """
         for chunk in self._chunks:
             if chunk.num_values and not wholly_dictionary(self._source, chunk):
-                return f"not every page of row group {chunk.row_group} is dictionary-encoded"
+                return Unknown(f"not every page of row group {chunk.row_group} is dictionary-encoded")
         chunks = [chunk for chunk in self._chunks if chunk.num_values]
         return [read_dictionary(self._source, chunk).to_arrow(chunk.leaf) for chunk in chunks]
 
@@ -70,8 +71,8 @@ def rebuild(evidence: ParquetEvidence, build: FilterFromArrays[F]) -> tuple[F, W
     try:
         entries = evidence.dictionary()
     except (DamagedFileError, UnsupportedFeatureError, UsageError) as error:
-        entries = error.what  # the values may not need the damaged bytes
-    if not isinstance(entries, str):
+        entries = Unknown(error.what)  # the values may not need the damaged bytes
+    if not isinstance(entries, Unknown):
         return build(entries, sum(map(len, entries))), DICTIONARY
     return build(*evidence.values()), VALUES
 

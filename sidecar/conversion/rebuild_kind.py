@@ -38,6 +38,7 @@ from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.footer import LOCKED, ColumnChunk
+from sidecar.questions.bounds import Unknown
 from sidecar.results.choices import RebuiltKind
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
@@ -181,8 +182,8 @@ class _RebuiltColumn:
             rate = None if old is None or old.filter is None else old.filter.estimated_fpp()
             place: IndexPlace = (self.tail.name, ahead + group, column.path, BLOOM)
             unit = first + ahead + group
-            if isinstance(conversion, str):
-                into.refuse(place, key, unit, conversion, rate)
+            if isinstance(conversion, Unknown):
+                into.refuse(place, key, unit, conversion.reason, rate)
                 continue
             encoding = conversion.encoding
             into.put(place, key, unit, encoding.name, partial(self._rebuilt, group, conversion, into.fpp), rate)
@@ -193,17 +194,18 @@ class _RebuiltColumn:
         build = filter_of(SplitBlockBloomFilter, conversion.encoding, fpp)
         return build([array], len(array) - array.null_count), VALUES
 
-    def _conversion(self) -> OrcValues | str:
+    def _conversion(self) -> OrcValues | Unknown:
         """Return how values are converted for the filter, or why there can be no filter."""
         column = self.index.column
         if column.encrypted or column.nested_in_repeated:
-            return "the column is encrypted, or inside a list or map"
+            return Unknown("the column is encrypted, or inside a list or map")
         if column.iceberg_type is None:
-            return f"a column of kind {column.kind} has no Iceberg type"
+            return Unknown(f"a column of kind {column.kind} has no Iceberg type")
         found = orc_values(column, column.iceberg_type, self.tail.writer)
-        if isinstance(found, str):
+        if isinstance(found, Unknown):
             return found
-        return zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable or found
+        reason = zone_doubt(column, self.footer.writer_timezone) or found.encoding.not_indexable
+        return Unknown(reason) if reason else found
 
 
 def orc_filter_of(encoding: OrcEncoding, entries: int, fpp: float) -> FilterFromArrays[OrcBloomFilter]:

@@ -12,6 +12,7 @@ from sidecar.parquet.page_indexes.build import ScannedChunk, scan_chunk, scan_fi
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import Source
 
 
@@ -81,7 +82,7 @@ def _unseen(footer: Footer, chunk: ColumnChunk, given: GivenIndexes, scanned: Sc
     if scanned.reason:
         return scanned.reason
     ordering = find_ordering(footer, chunk.leaf)
-    return ordering if given.column_index is not None and isinstance(ordering, str) else ""
+    return ordering.reason if given.column_index is not None and isinstance(ordering, Unknown) else ""
 
 
 def _incomplete(lookup: ValueLookup) -> str:

@@ -18,7 +18,7 @@ from sidecar.data_files.orc_column import OrcColumnPart
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import check_embeddable
-from sidecar.orc.iceberg_values import OrcValues, orc_values, zone_doubt
+from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
@@ -29,7 +29,7 @@ from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.puffin.types import ROW_INDEX
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.storage.source import Source
 
 
@@ -149,9 +149,9 @@ class OpenOrc:
         """See :class:`.OpenFile`."""
         stripe, footer = self.tail.stripes[part], self.footer(part)
         values = orc_values(leaf.column, iceberg_type, self.tail.writer)
-        doubt = values if isinstance(values, str) else zone_doubt(leaf.column, footer.writer_timezone)
-        if doubt or not isinstance(values, OrcValues):
-            raise UnsupportedFeatureError(doubt, file=self.tail.name, column=leaf.path)
+        reason = values.reason if isinstance(values, Unknown) else zone_doubt(leaf.column, footer.writer_timezone)
+        if reason or isinstance(values, Unknown):
+            raise UnsupportedFeatureError(reason, file=self.tail.name, column=leaf.path)
         for unit, array in enumerate(read_row_groups(self.source, self.tail, stripe, footer, leaf.column)):
             yield PartValues(unit, values.from_file(array), False)
 

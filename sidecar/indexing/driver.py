@@ -33,7 +33,7 @@ from sidecar.indexing.declaration import ColumnDeclaration, declared_as, save_de
 from sidecar.indexing.engine_choice import Engine, choose_build_engine, engine_for
 from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
-from sidecar.indexing.previous.build_state import outcome_of
+from sidecar.indexing.previous.build_state import state_after
 from sidecar.indexing.report import BuildReport, add_stage_one, blob_report, empty_report, log_line, report_before
 from sidecar.indexing.request import BuildRequest
 from sidecar.indexing.sketch_groups import group_files
@@ -210,11 +210,11 @@ class _Build:
         report = report_before(prepared, ChosenEngine(self.engine.name, self.why), len(tasks))
         add_stage_one(report, listing, indexed)
         report.warnings += _why_nothing(report)
-        outcome = outcome_of(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
-        report.carry(earlier, outcome.behind)
+        state, behind = state_after(prepared, {file.ordinal for file in indexable} - indexed.failed.keys())
+        report.carry(earlier, behind)
         if self._is_worth_a_file(indexed):
             hit("build: register")
-            registrar = Registrar(prepared, self.engine.kept, outcome.state)
+            registrar = Registrar(prepared, self.engine.kept, state)
             self._add_registration(report, registrar.register(selection, indexed, groups))
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             place = report.statistics_path or ""

@@ -27,6 +27,7 @@ from sidecar.iceberg.statistics_files.merge import has_blobs_of_others
 from sidecar.iceberg.statistics_files.registering import check_writable, register_others_alone, unregister
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.garbage import why_left_alone
+from sidecar.questions.bounds import Unknown
 from sidecar.results.base import Result
 from sidecar.run_log import counted, log_run
 
@@ -213,8 +214,9 @@ def _key(entry: StatisticsFile) -> tuple[int, str]:
 
 
 def _contents(table: Table, entry: StatisticsFile, warnings: list[str]) -> _Contents:
-    sidecar = open_registered(table, entry, warnings)
-    if sidecar is None:
+    sidecar = open_registered(table, entry)
+    if isinstance(sidecar, Unknown):
+        warnings.append(sidecar.reason)
         return _Contents(is_sidecar=False, has_others=False)
     try:
         return _Contents(sidecar.is_sidecar, has_blobs_of_others(entry, sidecar.puffin.metadata))

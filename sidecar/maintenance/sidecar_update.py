@@ -29,7 +29,7 @@ from sidecar.indexing.declaration import NothingDeclaredError
 from sidecar.indexing.driver import run_build
 from sidecar.indexing.engine_choice import choose_build_engine
 from sidecar.indexing.preparing import PreparedBuild, prepare
-from sidecar.indexing.previous.build_state import outcome_of, rates_apart
+from sidecar.indexing.previous.build_state import rates_apart, state_after
 from sidecar.indexing.previous.carrying import SegmentCarrier
 from sidecar.indexing.previous.earlier import gone_fields
 from sidecar.indexing.previous.earlier_sketches import marks_by_files
@@ -129,7 +129,7 @@ def _can_improve(prepared: PreparedBuild) -> bool:
     found = prepared.earlier.found
     if found is None or has_settled(found.sidecar.puffin.metadata.properties, prepared.listing.snapshot_id):
         return False
-    rates = rates_apart(prepared, outcome_of(prepared, ()).state)
+    rates = rates_apart(prepared, state_after(prepared, ())[0])
     carrier = SegmentCarrier(prepared.table, prepared.listing, prepared.plan.access, rates)
     return carrier.can_improve([SourceSegment(found.sidecar, segment) for segment in prepared.earlier.segments])
 

@@ -44,6 +44,7 @@ from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name
+from sidecar.questions.bounds import Unknown
 
 _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
@@ -81,15 +82,15 @@ class OrcValues:
         return converted
 
 
-def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | str:
+def orc_values(column: OrcColumn, column_type: str, writer: int) -> OrcValues | Unknown:
     """Return the conversion of ``column`` of a file to a ``column_type`` column, or the reason why there is none."""
     if column.kind == "CHAR":
-        return "readers disagree on the blanks at the end of a CHAR"
+        return Unknown("readers disagree on the blanks at the end of a CHAR")
     if doubt := type_doubt(column, column_type):
-        return doubt
+        return Unknown(doubt)
     kind = ColumnType.parse("float" if column.kind == "FLOAT" else column_type)
     if kind.encoding is None:
-        return f"sidecar builds no filters for type {column_type}"
+        return Unknown(f"sidecar builds no filters for type {column_type}")
     return OrcValues(
         encoding=Encoding.parse(kind.encoding),
         orc_encoding=OrcEncoding.parse(kind.orc_encoding) if kind.orc_encoding else None,

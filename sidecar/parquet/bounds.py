@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from sidecar.errors import DamagedFileError
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.footer import Footer
-from sidecar.questions.bounds import Comparable
+from sidecar.questions.bounds import Comparable, Unknown
 
 TYPE_ORDER, IEEE_754_TOTAL_ORDER, INT96_TIMESTAMP_ORDER = 1, 2, 3
 
@@ -112,29 +112,29 @@ _DECODERS: dict[str, Callable[[bytes], Comparable]] = {
 }
 
 
-def find_ordering(footer: Footer, leaf: Leaf) -> Ordering | str:
+def find_ordering(footer: Footer, leaf: Leaf) -> Ordering | Unknown:
     """Return the order of a leaf's bounds in this file, or the reason why it has none."""
     column_order = _column_order(footer, leaf)
-    if isinstance(column_order, str):
+    if isinstance(column_order, Unknown):
         return column_order
     found = _type_ordering(leaf)
     if found is None:
-        return f"values of {leaf.physical} {leaf.annotation.kind}".rstrip() + " have no defined order"
+        return Unknown(f"values of {leaf.physical} {leaf.annotation.kind}".rstrip() + " have no defined order")
     kind, width = found
     allowed = {"float": (TYPE_ORDER, IEEE_754_TOTAL_ORDER), "int96": (INT96_TIMESTAMP_ORDER,)}
     if column_order not in allowed.get(kind, (TYPE_ORDER,)):
-        return f"column order {column_order} is unknown or does not fit {leaf.physical}"
+        return Unknown(f"column order {column_order} is unknown or does not fit {leaf.physical}")
     return Ordering(kind, width, column_order)
 
 
-def _column_order(footer: Footer, leaf: Leaf) -> int | str:
+def _column_order(footer: Footer, leaf: Leaf) -> int | Unknown:
     orders = footer.metadata.structs(7)
     if orders is None:
-        return "the file has no column orders"
+        return Unknown("the file has no column orders")
     if len(orders) != len(footer.columns):
-        return f"the file has {len(orders)} column orders for {len(footer.columns)} columns"
+        return Unknown(f"the file has {len(orders)} column orders for {len(footer.columns)} columns")
     fields = list(orders[leaf.index].fields)
-    return fields[0] if len(fields) == 1 else f"the column order has {len(fields)} members, not one"
+    return fields[0] if len(fields) == 1 else Unknown(f"the column order has {len(fields)} members, not one")
 
 
 def _type_ordering(leaf: Leaf) -> tuple[str, int | None] | None:

@@ -17,7 +17,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.resolve import resolution_holds
-from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, find_sidecar, may_have_pages
+from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, may_have_pages, search_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.planning.files.by_filters import IndexedFiles
@@ -87,7 +87,8 @@ class OpenedSidecar:
         if self._is_open:
             return
         self._is_open = True
-        found = find_sidecar(self.table, self._access, self._snapshot_id, warnings=self._warnings, opener=self._opener)
+        search = search_sidecar(self.table, self._access, self._snapshot_id, self._opener)
+        found, self._warnings = search.found, self._warnings + search.warnings
         if found is None:
             if self._warnings:
                 self.otherwise = KeptFilesBecause.UNREADABLE

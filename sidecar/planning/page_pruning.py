@@ -31,7 +31,7 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import FilePlace
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.puffin.types import PAGE_INDEX, ROW_INDEX
-from sidecar.questions.bounds import Bounds, contradicts
+from sidecar.questions.bounds import Bounds, Unknown, contradicts
 from sidecar.questions.conditions import Condition, LeafCondition
 from sidecar.questions.narrowing import holds, narrow
 from sidecar.questions.row_ranges import RowRanges, Rows
@@ -46,7 +46,7 @@ class _Claim(NamedTuple):
     """The bounds that an index has of pages, or of one row group, before anything is proven."""
 
     bounds: Bounds
-    prove: Callable[[], tuple[Bounds, Rows] | str]
+    prove: Callable[[], tuple[Bounds, Rows] | Unknown]
     """Returns the bounds that are proven and the first row of each page, or the reason not to use the index."""
 
 
@@ -178,8 +178,8 @@ class PagePruner:
                 continue  # a column with NaN has no column index, so no bounds
             else:
                 claim = self._pages(data, unit, field_id, index)
-            if isinstance(claim, str):
-                self._warn_of(data, unit, field_id, index, claim)
+            if isinstance(claim, Unknown):
+                self._warn_of(data, unit, field_id, index, claim.reason)
             else:
                 claims[field_id] = claim
         condition = self._condition({field_id: stored[field_id].kind for field_id in claims})
@@ -189,8 +189,8 @@ class PagePruner:
         pages: dict[int, tuple[Bounds, Rows]] = {}
         for field_id, claim in claims.items():
             proven = claim.prove()
-            if isinstance(proven, str):
-                self._warn_of(data, unit, field_id, stored[field_id], proven)
+            if isinstance(proven, Unknown):
+                self._warn_of(data, unit, field_id, stored[field_id], proven.reason)
             else:
                 pages[field_id] = proven
         if len(pages) < len(claims):
@@ -210,7 +210,7 @@ class PagePruner:
         where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
         self._warn(f"the {what} index of {where} is not used: {why}")
 
-    def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | str:
+    def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | Unknown:
         """Return what a stored page index says of its pages, or the reason not to use it."""
         from sidecar.parquet.page_indexes.page_bounds import (
             ChunkFacts,
@@ -226,36 +226,36 @@ class PagePruner:
             column = decode_column_index(stored.column_index)
             leaf = leaf_of(stored.kind, field_id, self._question.types[field_id])
         except SidecarError as error:
-            return error.what
+            return Unknown(error.what)
         claimed = claimed_bounds(ordering, leaf, column)
 
-        def prove() -> tuple[Bounds, Rows] | str:
+        def prove() -> tuple[Bounds, Rows] | Unknown:
             if stored.offset_index is None:
-                return "it has no offset index"
+                return Unknown("it has no offset index")
             try:
                 offset = decode_offset_index(stored.offset_index)
             except SidecarError as error:
-                return error.what
+                return Unknown(error.what)
             # Without lists, a row group has as many values as rows.
             facts = ChunkFacts(leaf, ordering, unit.rows, unit.rows if leaf.max_rep == 0 else None)
             problem = next(first_row_problems(unit.rows, offset), "")
-            bounds = problem or proven_bounds(facts, column, offset)
-            if isinstance(bounds, str):
+            bounds = Unknown(problem) if problem else proven_bounds(facts, column, offset)
+            if isinstance(bounds, Unknown):
                 return bounds
             # The manifest does not get its bounds from the index. If the two disagree, one of them is wrong.
             problem = contradicts(bounds, self._question.bounds.in_terms_of(data, field_id, leaf))
-            return problem or (bounds, offset.first_row_indexes)
+            return Unknown(problem) if problem else (bounds, offset.first_row_indexes)
 
-        return claimed if isinstance(claimed, str) else _Claim(claimed, prove)
+        return claimed if isinstance(claimed, Unknown) else _Claim(claimed, prove)
 
-    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Claim | str:
+    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Claim | Unknown:
         """Return the bounds of a stored row index as those of one page, or the reason not to use it."""
         try:
             self._column(field_id, stored.kind)
         except SidecarError as error:
-            return error.what
+            return Unknown(error.what)
         bounds = row_index_bounds(stored, unit.rows)
-        return bounds if isinstance(bounds, str) else _Claim(bounds, lambda: (bounds, np.zeros(1, np.int64)))
+        return bounds if isinstance(bounds, Unknown) else _Claim(bounds, lambda: (bounds, np.zeros(1, np.int64)))
 
     def _condition(self, kinds: dict[int, EntryKind]) -> Condition | None:
         """Return the condition on the fields that have an index, made once for each combination of their types."""

@@ -21,7 +21,7 @@ from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.iceberg.listing import list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import identity_of, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
-from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsProblem, look_for_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, search_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.verify import FileCheck, Verification, verify_paths, verify_prefixes
@@ -102,9 +102,8 @@ def _verify_table(
     if is_empty(table, snapshot_id):
         return Verification((), {}, checked=0, problems=[], scope=NO_SNAPSHOT)
     snapshot = snapshot_of(table, snapshot_id)
-    unused: list[StatisticsProblem] = []
-    found = look_for_sidecar(table, access, snapshot.snapshot_id, unused)
-    problems = [problem_in(one.file, one.text) for one in unused]
+    search = search_sidecar(table, access, snapshot.snapshot_id)
+    found, problems = search.found, search.problems
     if found is None:
         if not problems:
             problems.append(problem_in(None, "neither the snapshot nor another one has a sidecar"))

@@ -9,6 +9,13 @@ Comparable = int | float | bytes | tuple[int, int]
 
 
 @dataclass(frozen=True)
+class Unknown:
+    """What a function returns in place of a value that is not known, and why it is not."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Bounds:
     """Certain facts about sets of rows, such as the pages of a chunk; each list has one entry per set.
 

@@ -35,7 +35,7 @@ from sidecar.orc.statistics.bounds import row_group_bounds, statistics_bounds
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.scan.page_scan import FoundRows, Residual, ScanReport
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition, leaf_conditions
 from sidecar.questions.filter_questions import looked_up
 from sidecar.questions.narrowing import holds
@@ -173,7 +173,7 @@ class OrcScan:
         """Return whether a stripe may match by its statistics."""
         return holds(condition, lambda leaf: _may_match(leaf, self._stripe_bounds(stripe, leaf.column.index)))
 
-    def _stripe_bounds(self, stripe: Stripe, number: int) -> Bounds | str:
+    def _stripe_bounds(self, stripe: Stripe, number: int) -> Bounds | Unknown:
         statistics, column = self.handle.statistics, self.tail.columns[number]
         if statistics.problem is not None:
             self._doubt(statistics.problem)
@@ -181,7 +181,7 @@ class OrcScan:
             found = statistics.of_stripe(stripe, column)
         except DamagedFileError as error:
             self._doubt(error)
-            return error.what
+            return Unknown(error.what)
         if found is not None:
             self._contradicted(column, found.contradiction)
         return statistics_bounds(found, column, stripe.num_rows)
@@ -301,6 +301,6 @@ class OrcScan:
         self.report.data_bytes, self.report.data_reads = self.handle.data.bytes_read, self.handle.data.reads
 
 
-def _may_match(leaf: LeafCondition, bounds: Bounds | str) -> bool:
+def _may_match(leaf: LeafCondition, bounds: Bounds | Unknown) -> bool:
     """Where nothing is proven, rows may match."""
-    return isinstance(bounds, str) or leaf.may_match(bounds, 0)
+    return isinstance(bounds, Unknown) or leaf.may_match(bounds, 0)

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from sidecar.access import Access
 from sidecar.iceberg.statistics_files import find_sidecar as finding
-from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar, search_sidecar
 from sidecar.iceberg.statistics_files.registering import register
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
@@ -72,12 +72,11 @@ class TestFindSidecar:
         register(table, second, [], write_ours)
         table.append(ROWS)
         set_foreign(table, {1: "1"})
-        warnings: list[str] = []
         for asked, expected in ((None, second), (second, second), (first, first)):
-            found = find_sidecar(table.refresh(), Access(), asked, warnings=warnings)
-            assert found is not None
-            assert found.snapshot_id == expected
-        assert warnings == []
+            search = search_sidecar(table.refresh(), Access(), asked)
+            assert search.found is not None
+            assert search.found.snapshot_id == expected
+            assert search.warnings == []
 
     def test_damage_is_a_warning_and_the_ancestor_is_taken(self, table: Table) -> None:
         first = head(table)
@@ -86,12 +85,11 @@ class TestFindSidecar:
         done = register(table, head(table), [], write_ours)
         for how in (lambda data: data[:-1], lambda data: data[:-12] + b"\xff" * 12):
             damage(done.statistics_path, how)
-            warnings: list[str] = []
-            found = find_sidecar(table.refresh(), Access(), warnings=warnings)
-            assert found is not None
-            assert found.snapshot_id == first
-            assert len(warnings) == 1
-            assert done.statistics_path.removeprefix("file:") in warnings[0]
+            search = search_sidecar(table.refresh(), Access())
+            assert search.found is not None
+            assert search.found.snapshot_id == first
+            assert len(search.warnings) == 1
+            assert done.statistics_path.removeprefix("file:") in search.warnings[0]
 
     def test_without_any_there_is_none(self, table: Table, catalog: Any) -> None:
         assert find_sidecar(table, Access()) is None
@@ -104,19 +102,19 @@ class TestFindSidecar:
 def test_a_file_of_foreign_blobs_is_no_sidecar_and_one_of_broken_ones_is_a_warning(table: Table) -> None:
     """With the bundle's own reader."""
     set_foreign(table, {1: "1"}, [("their-index-v1", [1], b"index")])
-    warnings: list[str] = []
-    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
-    assert warnings == []
+    search = search_sidecar(table.refresh(), Access())
+    assert (search.found, search.warnings) == (None, [])
     register(table, head(table), [], write_ours)
-    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
-    assert warnings
-    assert all(f"snapshot {head(table)} is not used" in warning for warning in warnings)
+    search = search_sidecar(table.refresh(), Access())
+    assert search.found is None
+    assert search.warnings
+    assert all(f"snapshot {head(table)} is not used" in warning for warning in search.warnings)
     for how in (lambda data: data[:-1], lambda data: b""):
         damage(entry(table).statistics_path, how)
-        warnings.clear()
-        assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
-        assert len(warnings) == 1
+        search = search_sidecar(table.refresh(), Access())
+        assert search.found is None
+        assert len(search.warnings) == 1
     Path(entry(table).statistics_path.removeprefix("file:")).unlink()
-    warnings.clear()
-    assert find_sidecar(table.refresh(), Access(), warnings=warnings) is None
-    assert "cannot open the file" in warnings[0]
+    search = search_sidecar(table.refresh(), Access())
+    assert search.found is None
+    assert "cannot open the file" in search.warnings[0]

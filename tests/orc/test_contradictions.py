@@ -26,6 +26,7 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
+from sidecar.questions.bounds import Unknown
 from sidecar.reading.file_scanning import open_scan
 from sidecar.reading.orc_stripe_reader import OrcHandle
 from sidecar.reading.orc_table_rows import _refuse_early_times
@@ -241,7 +242,7 @@ def test_a_sidecar_that_carries_one_does_not_use_it() -> None:
     for number, (entry, rows) in enumerate(entries_of(data, A)):
         found = row_index_bounds(entry, rows)
         if number == 1:
-            assert found == f"0 values in {STRIDE} rows, but no nulls"
+            assert found == Unknown(f"0 values in {STRIDE} rows, but no nulls")
         else:
             assert found == row_index_bounds(*sound[number])
 

@@ -25,7 +25,7 @@ from sidecar.parquet.page_indexes.page_index import (
     read_page_indexes,
 )
 from sidecar.parquet.thrift import BOOL_FALSE, LIST, STRUCT, Items, Struct, encode_struct
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import CountingSource
 from tests.parquet.foreign import DATA, WRITERS, expected, same_column_index
@@ -35,7 +35,7 @@ from tests.parquet.single_indexes import read_column_index, read_offset_index
 READABLE = [p for p in sorted(DATA.rglob("*.parquet")) if p.read_bytes()[-4:] == b"PAR1"]
 
 
-def verdict(name: str, path: str, group: int = 0) -> Bounds | str:
+def verdict(name: str, path: str, group: int = 0) -> Bounds | Unknown:
     return page_bounds(*indexes(name, path, group))
 
 
@@ -85,7 +85,7 @@ def test_bounds_of_every_chunk_hold_those_of_its_pages(name: str) -> None:
         for chunk, column, offset in zip(group.columns, columns, offsets, strict=True):
             assert isinstance(offset, OffsetIndex)
             whole, pages = chunk_bounds(footer, chunk), page_bounds(footer, chunk, column, offset)
-            if isinstance(pages, str) or whole.lower[0] is None or whole.upper[0] is None:
+            if isinstance(pages, Unknown) or whole.lower[0] is None or whole.upper[0] is None:
                 continue
             assert whole.lower[0] <= min(b for b in pages.lower if b is not None)
             assert whole.upper[0] >= max(b for b in pages.upper if b is not None)
@@ -146,7 +146,7 @@ def test_defective_indexes_are_not_believed(name: str, path: str, problem: str) 
         for g in footer.row_groups
         if read_column_index(source, footer, chunk_of(footer, path, g.ordinal))
     ]
-    assert problem in found
+    assert Unknown(problem) in found
 
 
 def test_a_page_without_values_needs_nulls_in_the_column() -> None:
@@ -156,7 +156,7 @@ def test_a_page_without_values_needs_nulls_in_the_column() -> None:
     assert column is not None
     assert column.null_pages == [True, True]
     assert "a null page in a column without nulls" not in list(column_index_problems(footer, chunk, column, offset))
-    assert isinstance(page_bounds(footer, chunk, column, offset), str)  # type: ignore[arg-type]
+    assert isinstance(page_bounds(footer, chunk, column, offset), Unknown)  # type: ignore[arg-type]
 
 
 def test_a_column_index_needs_its_offset_index() -> None:
@@ -183,7 +183,7 @@ def test_a_column_order_of_two_members_is_none() -> None:
     orders = footer.metadata.structs(7)
     assert orders is not None
     orders[leaf.index].fields[9] = (STRUCT, Struct())
-    assert find_ordering(footer, leaf) == "the column order has 2 members, not one"
+    assert find_ordering(footer, leaf) == Unknown("the column order has 2 members, not one")
 
 
 def test_nan_is_possible_where_nobody_counted() -> None:

@@ -38,6 +38,7 @@ from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.orc.statistics.bounds import compared_column, statistics_bounds
 from sidecar.orc.tail import read_tail
 from sidecar.planning.planner import plan
+from sidecar.questions.bounds import Unknown
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable
 from tests.iceberg.mixed_tables import append_orc
@@ -171,15 +172,15 @@ def stored(table: Table, name: str, unit: int = 0) -> StoredRowIndex:
 def test_what_is_not_believed(table: Table) -> None:
     entry = stored(table, "s")
     bounds = row_index_bounds(entry, STRIDE)
-    assert not isinstance(bounds, str)
+    assert not isinstance(bounds, Unknown)
     assert bounds.lower in ([b"00008400"], [b"00008401"])  # the last file stands first
     char = row_index_bounds(entry._replace(kind=entry.kind._replace(type="CHAR")), STRIDE)
-    assert not isinstance(char, str)
+    assert not isinstance(char, Unknown)
     assert (char.lower, char.null_counts) == ([None], bounds.null_counts)
-    assert row_index_bounds(entry, 10) == f"{STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows"
-    assert isinstance(row_index_bounds(entry._replace(entry=b"\xff"), STRIDE), str)
+    assert row_index_bounds(entry, 10) == Unknown(f"{STRIDE - (bounds.null_counts[0] or 0)} values in 10 rows")
+    assert isinstance(row_index_bounds(entry._replace(entry=b"\xff"), STRIDE), Unknown)
     repeated = row_index_bounds(entry._replace(kind=entry.kind._replace(repeated=True)), 10)
-    assert not isinstance(repeated, str)
+    assert not isinstance(repeated, Unknown)
     assert repeated.null_counts == [None]
 
 
@@ -193,7 +194,7 @@ def test_only_a_count_of_0_says_that_all_is_null(table: Table) -> None:
     for count, all_null, nulls in ((None, False, None), (0, True, STRIDE), (1, False, STRIDE - 1)):
         said = replace(statistics, num_values=count, all_null=all_null)
         found = statistics_bounds(said, strings, STRIDE)
-        assert not isinstance(found, str)
+        assert not isinstance(found, Unknown)
         assert (found.all_null, found.null_counts) == ([all_null], [nulls])
 
 

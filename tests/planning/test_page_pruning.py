@@ -34,7 +34,7 @@ from sidecar.parquet.page_indexes import page_bounds
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, oracle
 from tests.tables import create_with_rows
@@ -182,7 +182,7 @@ def test_page_indexes_are_proven_if_they_rule_something_out(
     monkeypatch.setattr(page_bounds, "proven_bounds", lambda *args: asked.append(1) or right(*args))
     planned = plan(table, text)
     assert (len(asked), planned.funnel.row_groups_kept, planned.warnings) == (proven, left, ())
-    monkeypatch.setattr(page_bounds, "proven_bounds", lambda *_: "it contradicts itself")
+    monkeypatch.setattr(page_bounds, "proven_bounds", lambda *_: Unknown("it contradicts itself"))
     doubted = plan(table, text)
     assert (doubted.funnel.row_groups_kept, len(doubted.warnings)) == (3, proven)
     assert comparable(read(doubted)) == comparable(oracle(table, planned.row_filter))

@@ -29,6 +29,7 @@ from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.errors import SidecarError
 from sidecar.filters.probes import AnyEncoding
 from sidecar.filters.values import Probe
+from sidecar.questions.bounds import Unknown
 
 UNKNOWN_RATE = 0.01
 """The assumed false positive rate of filters whose build recorded none."""
@@ -92,10 +93,10 @@ def units_with_some_key(
     runs: KeyRuns,
     resolution_holds: Callable[[str], bool],
     max_bytes: int,
-) -> Bits | int:
+) -> Bits | Unknown:
     """Return bool[units]: False where filters exclude every key of a unit's run.
 
-    If more than ``max_bytes`` would be read, return the number of bytes instead. ``keys`` are positions of keys, and
+    It is unknown if more than ``max_bytes`` would be read. ``keys`` are positions of keys, and
     ``probes`` returns one probe for each of them in an encoding. Never raises for the content of the file: in doubt, a
     unit is kept.
     """
@@ -112,7 +113,7 @@ def units_with_some_key(
     pieces = list(dict.fromkeys(piece for group in lookups for _, rows in group.lookups for piece in rows))
     num_bytes = sum(piece.length for piece in pieces)
     if num_bytes > max_bytes:
-        return num_bytes
+        return Unknown(f"{num_bytes:,} bytes would be read")
     try:
         read = _read(bundle, pieces)
     except SidecarError as error:

@@ -29,6 +29,7 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import Annotation, Leaf
 from sidecar.puffin.types import PAGE_INDEX
+from sidecar.questions.bounds import Unknown
 
 if TYPE_CHECKING:  # the first plan of a process loads what reads Parquet only if a page index is decoded
     from sidecar.parquet.bounds import Ordering
@@ -146,7 +147,7 @@ class DecodedPageIndex(NamedTuple):
 
     column_index: ColumnIndex | None
     offset_index: OffsetIndex | None
-    ordering: Ordering | str
+    ordering: Ordering | Unknown
 
 
 def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKind:
@@ -155,7 +156,7 @@ def page_index_kind(footer: Footer, leaf: Leaf, resolution: str) -> PageIndexKin
 
     ordering = find_ordering(footer, leaf)
     comparison, order = "", 0
-    if not isinstance(ordering, str):
+    if not isinstance(ordering, Unknown):
         comparison = ordering.kind if ordering.width is None else f"{ordering.kind}:{ordering.width}"
         order = ordering.column_order
     return PageIndexKind(leaf.encoding.name, resolution, comparison, order, leaf.max_def, leaf.max_rep)
@@ -201,13 +202,13 @@ def decode_page_index(stored: StoredPageIndex) -> DecodedPageIndex:
     )
 
 
-def ordering_of(kind: PageIndexKind) -> Ordering | str:
+def ordering_of(kind: PageIndexKind) -> Ordering | Unknown:
     """Return how the bounds of a group compare, or the reason why this is unknown."""
     from sidecar.parquet.bounds import Ordering
 
     if not kind.comparison:
-        return "the order of the bounds is unknown"
+        return Unknown("the order of the bounds is unknown")
     name, _, width = kind.comparison.partition(":")
     if name not in _KINDS or not (width.isdecimal() or not width) or len(width) > 4:
-        return f"the order '{kind.comparison[:40]}' of the bounds is not understood"
+        return Unknown(f"the order '{kind.comparison[:40]}' of the bounds is not understood")
     return Ordering(name, int(width) if width else None, kind.order)

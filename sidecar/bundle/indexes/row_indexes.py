@@ -35,6 +35,7 @@ from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_g
 from sidecar.bundle.indexes.page_indexes import PageIndexKind
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.puffin.types import ROW_INDEX
+from sidecar.questions.bounds import Unknown
 
 if TYPE_CHECKING:  # the first plan of a process loads what reads ORC only if a row index is decoded
     from sidecar.orc.schema import OrcColumn
@@ -227,14 +228,14 @@ def decode_row_index(stored: StoredRowIndex, rows: int) -> DecodedRowIndex:
     return DecodedRowIndex(positions, statistics)
 
 
-def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | str:
+def row_index_bounds(stored: StoredRowIndex, rows: int) -> Bounds | Unknown:
     """What the row index of a unit of ``rows`` rows proves, as of one page, or why it proves nothing."""
     from sidecar.orc.statistics.bounds import statistics_bounds
 
     try:
         statistics = decode_row_index(stored, rows).statistics
     except SidecarError as error:
-        return error.what
+        return Unknown(error.what)
     return statistics_bounds(statistics, _column(stored.kind), rows)
 
 

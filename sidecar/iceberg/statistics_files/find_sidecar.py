@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import NamedTuple
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -21,7 +20,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import SidecarError, UsageError
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.iceberg.metadata_log import (
     StatisticsEntries,
     TakenPlace,
@@ -35,11 +34,12 @@ from sidecar.iceberg.refs import lineage, one_version, snapshot_id_of, snapshots
 from sidecar.iceberg.resolve import fields_of_keys
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.table_names import name_of
+from sidecar.questions.bounds import Unknown
 
 PAGES = "-pages.stats"
 """End of the names of files with page indexes. A query that only page indexes can help opens no other files."""
 
-SidecarOpener = Callable[[Table, StatisticsFile, list[str]], "SidecarFile | None"]
+SidecarOpener = Callable[[Table, StatisticsFile], "SidecarFile | Unknown"]
 """Opens the file of a statistics entry, see :func:`open_registered`."""
 
 
@@ -55,69 +55,62 @@ class FoundSidecar:
     """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
 
 
-class StatisticsProblem(NamedTuple):
-    """A warning: why the statistics file ``file`` is not used, or (``file`` is ``None``) a fault in the metadata."""
+@dataclass(frozen=True)
+class NearestSidecar:
+    """The nearest sidecar of a snapshot, if there is one, and what the search met."""
 
-    file: str | None
-    text: str
+    found: FoundSidecar | None
+    problems: list[Problem]
+    """Why statistics files are not used, and faults of the table's metadata, which have no ``file``."""
+    passed: list[StatisticsFile]
+    """The nearer entries that were passed over."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """The text of each problem."""
+        return [one.problem for one in self.problems]
 
 
 def find_sidecar(
-    table: Table,
-    access: Access,
-    snapshot_id: int | None = None,
-    *,
-    warnings: list[str] | None = None,
-    opener: SidecarOpener | None = None,
+    table: Table, access: Access, snapshot_id: int | None = None, opener: SidecarOpener | None = None
 ) -> FoundSidecar | None:
+    """Open the sidecar that :func:`search_sidecar` finds."""
+    return search_sidecar(table, access, snapshot_id, opener).found
+
+
+def search_sidecar(
+    table: Table, access: Access, snapshot_id: int | None = None, opener: SidecarOpener | None = None
+) -> NearestSidecar:
     """Open the nearest sidecar of a snapshot, by default the current one; :func:`registered_for` has the order.
 
-    Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a line in
-    ``warnings``; they raise no errors. ``access`` opens encrypted blobs. ``opener`` opens files; by default
-    :func:`open_registered`.
+    Statistics files that are not sidecars are skipped. Files that cannot be read are skipped too, with a problem; they
+    raise no errors. ``access`` opens encrypted blobs. ``opener`` opens files; by default :func:`open_registered`.
     """
-    problems: list[StatisticsProblem] = []
-    found = look_for_sidecar(table, access, snapshot_id, problems, opener)
-    if warnings is not None:
-        warnings += [problem.text for problem in problems]
-    return found
-
-
-def look_for_sidecar(
-    table: Table,
-    access: Access,
-    snapshot_id: int | None,
-    problems: list[StatisticsProblem],
-    opener: SidecarOpener | None = None,
-    passed: list[StatisticsFile] | None = None,
-) -> FoundSidecar | None:
-    """Do the same as :func:`find_sidecar`, but append warnings to ``problems``, each with the path of its file.
-
-    ``passed`` gets the nearer entries that were passed over.
-    """
+    search = NearestSidecar(None, [], [])
     for ancestor, entry in ((one, entry) for one, entries in registered_for(table, snapshot_id) for entry in entries):
-        reasons: list[str] = []
-        sidecar = (opener or open_registered)(table, entry, reasons)
-        if sidecar is not None and sidecar.is_sidecar:
-            problems += [StatisticsProblem(None, text) for text in state_of_registrations(table)]
-            sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
-            return FoundSidecar(entry, ancestor, sidecar, SidecarFiles(sidecar.segments, table.location()))
-        if passed is not None:
-            passed.append(entry)
-        if sidecar is not None:
-            reasons += sidecar.warnings
-            sidecar.close()
+        match (opener or open_registered)(table, entry):
+            case Unknown(reason):
+                reasons = [reason]
+            case sidecar if sidecar.is_sidecar:
+                search.problems.extend(problem_in(None, text) for text in state_of_registrations(table))
+                sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
+                files = SidecarFiles(sidecar.segments, table.location())
+                return replace(search, found=FoundSidecar(entry, ancestor, sidecar, files))
+            case sidecar:
+                reasons = sidecar.warnings
+                sidecar.close()
+        search.passed.append(entry)
         unused = f"the statistics file of snapshot {ancestor} is not used"
-        problems += [StatisticsProblem(entry.statistics_path, f"{unused}: {reason}") for reason in reasons]
-    return None
+        search.problems.extend(problem_in(entry.statistics_path, f"{unused}: {reason}") for reason in reasons)
+    return search
 
 
 def find_reusable(table: Table, snapshot_id: int) -> FoundSidecar | None:
     """Open the sidecar from which a build carries over, without keys: the nearest one, registered or displaced."""
-    passed: list[StatisticsFile] = []
-    found = look_for_sidecar(table, Access(table.io), snapshot_id, [], passed=passed)
+    search = search_sidecar(table, Access(table.io), snapshot_id)
+    found = search.found
     try:
-        displaced = find_displaced(table, passed)
+        displaced = find_displaced(table, search.passed)
     except BaseException:
         if found is not None:
             found.sidecar.close()
@@ -134,12 +127,13 @@ def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidec
     replaced, as long as its files are there.
     """
     for entry, taken in displaced_entries(table, [one.snapshot_id for one in passed]):
-        sidecar = open_registered(table, entry, [])
-        if sidecar is not None and sidecar.is_sidecar:
+        sidecar = open_registered(table, entry)
+        if isinstance(sidecar, Unknown):
+            continue
+        if sidecar.is_sidecar:
             files = SidecarFiles(sidecar.segments, table.location())
             return FoundSidecar(entry, entry.snapshot_id, sidecar, files, taken)
-        if sidecar is not None:
-            sidecar.close()
+        sidecar.close()
     return None
 
 
@@ -193,26 +187,23 @@ def open_sidecar(
     encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
     if there is no sidecar.
     """
-    warnings: list[str] = []
     table = one_version(table)
-    found = find_sidecar(table, Access(table.io, encryption_keys), snapshot_id_of(table, at), warnings=warnings)
-    if found is None:
-        name = name_of(table)
-        raise UsageError(f"the table {name} has no sidecar", found=warnings[0] if warnings else None)
-    return found.sidecar
+    search = search_sidecar(table, Access(table.io, encryption_keys), snapshot_id_of(table, at))
+    if search.found is None:
+        raise UsageError(f"the table {name_of(table)} has no sidecar", found=next(iter(search.warnings), None))
+    return search.found.sidecar
 
 
-def open_registered(table: Table, entry: StatisticsFile, warnings: list[str]) -> SidecarFile | None:
+def open_registered(table: Table, entry: StatisticsFile) -> SidecarFile | Unknown:
     """Open the file of a statistics entry; it need not be a sidecar, and then it has no segments of this table.
 
-    ``None`` if it cannot be read; the reason is appended to ``warnings``. The caller closes the file.
+    The caller closes the file. Unknown if it cannot be read.
     """
     try:
         source = open_statistics(table, entry)
     except SidecarError as error:
         hint = moved_hint(entry.statistics_path, table.location())
-        warnings.append(f"{error}; {hint}" if hint else str(error))
-        return None
+        return Unknown(f"{error}; {hint}" if hint else str(error))
     try:
         return SidecarFile.open(
             source,
@@ -222,6 +213,5 @@ def open_registered(table: Table, entry: StatisticsFile, warnings: list[str]) ->
             columns=table.schema().find_column_name,
         )
     except SidecarError as error:
-        warnings.append(str(error))
         source.close()
-        return None
+        return Unknown(str(error))

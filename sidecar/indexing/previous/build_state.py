@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
@@ -16,14 +16,6 @@ from sidecar.indexing.declaration import ColumnDeclaration
 
 if TYPE_CHECKING:
     from sidecar.indexing.preparing import PreparedBuild
-
-
-@dataclass(frozen=True)
-class BuildOutcome:
-    """The state after a build, and by column how many files lack indexes that the build was not asked for."""
-
-    state: SidecarState
-    behind: dict[str, int]
 
 
 def mapping_digest(table: Table) -> str:
@@ -43,8 +35,11 @@ def is_complete(table: Table, state: SidecarState, declared: Sequence[ColumnDecl
     return all(_has(state.columns.get(one.column.field_id), one) for one in declared)
 
 
-def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcome:
-    """Return the outcome of a build that has indexed the files with these ordinals."""
+def state_after(prepared: PreparedBuild, indexed: Collection[int]) -> tuple[SidecarState, dict[str, int]]:
+    """Return the state after a build that has indexed the files with these ordinals.
+
+    The dict has, by column, how many files lack indexes that the build was not asked for.
+    """
     earlier, plan, schema = prepared.earlier, prepared.plan, prepared.table.schema()
     declared = {one.column.field_id: one for one in prepared.declared}
     types = {column.field_id: column.type for column in plan.columns}
@@ -70,7 +65,7 @@ def outcome_of(prepared: PreparedBuild, indexed: Collection[int]) -> BuildOutcom
             left={kind: len(lacking) for kind, lacking in without.items() if lacking},
         )
     state = SidecarState(prepared.listing.snapshot_id, mapping_digest(prepared.table), columns, LAYOUT)
-    return BuildOutcome(state, behind)
+    return state, behind
 
 
 def rates_apart(prepared: PreparedBuild, state: SidecarState) -> dict[int, float]:

@@ -34,6 +34,7 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import CountingSource
 
 
@@ -177,8 +178,8 @@ class OrcDataFile:
     def _scan(self, stripe: Stripe, footer: StripeFooter, column: _IndexedStripeColumn) -> None:
         """Decode a column of the stripe, and build what its row groups still miss."""
         values = column.values
-        if not isinstance(values, OrcValues):
-            column.fail(values)
+        if isinstance(values, Unknown):
+            column.fail(values.reason)
             return
         if doubt := zone_doubt(column.column, footer.writer_timezone):
             column.fail(doubt)

@@ -22,7 +22,7 @@ from sidecar.orc.index_streams import StripeIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.column_statistics import Bound, ColumnStatistics
 from sidecar.orc.tail import OrcRowGroup
-from sidecar.questions.bounds import Bounds, Comparable
+from sidecar.questions.bounds import Bounds, Comparable, Unknown
 from sidecar.questions.literal_spans import Span, span_of
 
 _COMPARED = {
@@ -60,12 +60,12 @@ def compared_column(kind: str, scale: int, number: int, iceberg_type: str) -> Co
     return ComparedColumn(number, own, Encoding.parse(encoding))
 
 
-def statistics_bounds(statistics: ColumnStatistics | None, column: OrcColumn, rows: int) -> Bounds | str:
+def statistics_bounds(statistics: ColumnStatistics | None, column: OrcColumn, rows: int) -> Bounds | Unknown:
     """Return the bounds that ``statistics`` prove for ``rows`` rows, or the reason why they prove none."""
     if statistics is None:
-        return "it has no statistics"
+        return Unknown("it has no statistics")
     if statistics.contradiction:
-        return statistics.contradiction
+        return Unknown(statistics.contradiction)
     count = statistics.num_values
     is_counted = count is not None and (count > 0 or statistics.all_null) and not column.nested_in_repeated
     bounded = column.kind not in _NOT_BOUNDED
@@ -79,14 +79,14 @@ def statistics_bounds(statistics: ColumnStatistics | None, column: OrcColumn, ro
     )
 
 
-def row_group_bounds(index: StripeIndex, group: OrcRowGroup) -> Bounds | str:
+def row_group_bounds(index: StripeIndex, group: OrcRowGroup) -> Bounds | Unknown:
     """Return the bounds of a column in a row group from its row index, or the reason why there are none."""
     if index.row_index is None:
-        return "no row index"
+        return Unknown("no row index")
     try:
         return statistics_bounds(index.statistics(group.ordinal), index.column, group.rows)
     except SidecarError as error:
-        return error.what
+        return Unknown(error.what)
 
 
 def _comparable(bound: Bound | None, column: OrcColumn, outwards: Callable[[Fraction], int]) -> Comparable | None:

@@ -62,6 +62,7 @@ from sidecar.parquet.pages import (
 from sidecar.parquet.stored_values import StoredValues
 from sidecar.parquet.trust import is_float
 from sidecar.parquet.value_bounds import PageFolder, PageValues
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import Source
 
 WINDOW = 4 << 20
@@ -121,8 +122,9 @@ def build_page_index(
     if any(offset_index_problems(footer, chunk, offset_index)):
         offset_index = marked_offset_index(offset_index)
     ordering = find_ordering(footer, chunk.leaf)
-    if isinstance(ordering, str) or scanned.reason:
-        return BuiltPageIndex(None, offset_index, scanned.reason or str(ordering))
+    if isinstance(ordering, Unknown) or scanned.reason:
+        reason = ordering.reason if isinstance(ordering, Unknown) else ""
+        return BuiltPageIndex(None, offset_index, scanned.reason or reason)
     if not scanned.pages:
         return BuiltPageIndex(None, offset_index, "the chunk has no rows")
     return _believed(footer, chunk, _column_index(chunk, ordering, scanned.pages, offset_index))

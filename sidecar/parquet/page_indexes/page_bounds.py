@@ -48,7 +48,7 @@ from sidecar.parquet.trust import (
     older_bounds_problem,
     why_not_believed,
 )
-from sidecar.questions.bounds import Bounds, Comparable, contradicts
+from sidecar.questions.bounds import Bounds, Comparable, Unknown, contradicts
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ChunkFacts:
     """
 
     leaf: Leaf
-    ordering: Ordering | str
+    ordering: Ordering | Unknown
     num_rows: int
     num_values: int | None = None
     null_count: int | None = None
@@ -73,7 +73,7 @@ class ChunkFacts:
 
 def page_bounds(
     footer: Footer, chunk: ColumnChunk, column_index: ColumnIndexAnswer, offset_index: OffsetIndex
-) -> Bounds | str:
+) -> Bounds | Unknown:
     """Return the bounds that a chunk's page index proves, or the reason why it proves nothing.
 
     The caller first checks the offset index with :func:`offset_index_problems`.
@@ -81,31 +81,31 @@ def page_bounds(
     return proven_bounds(_facts(footer, chunk), column_index, offset_index)
 
 
-def proven_bounds(facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex) -> Bounds | str:
+def proven_bounds(facts: ChunkFacts, column_index: ColumnIndexAnswer, offset_index: OffsetIndex) -> Bounds | Unknown:
     """Return the bounds that a page index proves about a chunk with these facts, or why it proves nothing.
 
     The caller first checks the offset index with :func:`first_row_problems`.
     """
     if column_index is None:
-        return "the column has no column index"
+        return Unknown("the column has no column index")
     if not isinstance(column_index, ColumnIndex):
-        return f"the column index cannot be read: {column_index.what}"
+        return Unknown(f"the column index cannot be read: {column_index.what}")
     problem = next(_column_problems(facts, column_index, offset_index), None)
-    return _proven(facts.ordering, facts.leaf, column_index) if problem is None else problem
+    return _proven(facts.ordering, facts.leaf, column_index) if problem is None else Unknown(problem)
 
 
-def claimed_bounds(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> Bounds | str:
+def claimed_bounds(ordering: Ordering | Unknown, leaf: Leaf, index: ColumnIndex) -> Bounds | Unknown:
     """Return the bounds that a column index has, or why they are none. They prove nothing.
 
     They say whether it pays to read and check the rest of the page index: if they rule nothing out, the rest cannot.
     """
     for name, counts in (("null_counts", index.null_counts), ("nan_counts", index.nan_counts)):
         if counts is not None and (problem := next(_count_problems(name, counts, index.num_pages), "")):
-            return problem
+            return Unknown(problem)
     try:
         return _proven(ordering, leaf, index)
     except DamagedFileError as error:
-        return _wrong_bound(error)
+        return Unknown(_wrong_bound(error))
 
 
 def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
@@ -123,16 +123,16 @@ def _facts(footer: Footer, chunk: ColumnChunk) -> ChunkFacts:
     )
 
 
-def _proven(ordering: Ordering | str, leaf: Leaf, index: ColumnIndex) -> Bounds:
+def _proven(ordering: Ordering | Unknown, leaf: Leaf, index: ColumnIndex) -> Bounds:
     all_null = list(index.null_pages)
-    reason = ordering if isinstance(ordering, str) else ""
+    reason = ordering.reason if isinstance(ordering, Unknown) else ""
     doubtful = leaf.max_rep > 0 and not index.definition_level_histograms
     if doubtful and any(all_null):
         reason = reason or "a null page of a repeated column without a definition level histogram"
         all_null = [False] * len(all_null)
     lower: list[Comparable | None] = [None] * index.num_pages
     upper = list(lower)
-    if not isinstance(ordering, str):
+    if isinstance(ordering, Ordering):
         for i in range(index.num_pages):
             if not index.null_pages[i]:
                 lower[i] = _number(ordering.decode(index.min_values[i]))
@@ -258,7 +258,7 @@ def _statistics_problems(facts: ChunkFacts, index: ColumnIndex, rows: list[int] 
         elif nulls is None and (least := _nulls_at_least(facts.leaf, index, rows)) > facts.null_count:
             yield f"the pages have at least {least} nulls, the chunk's statistics say {facts.null_count}"
     pages = claimed_bounds(facts.ordering, facts.leaf, index)
-    if whole is None or isinstance(pages, str):
+    if whole is None or isinstance(pages, Unknown):
         return
     if whole.all_null[0] and not all(index.null_pages):
         yield "a page has values, the chunk's statistics say that all are null"
@@ -413,7 +413,7 @@ def _bound_problems(facts: ChunkFacts, index: ColumnIndex) -> Iterator[str]:
     if not 0 <= index.boundary_order <= 2:
         yield f"boundary_order is {index.boundary_order}"
     ordering = facts.ordering
-    if isinstance(ordering, str):
+    if isinstance(ordering, Unknown):
         return
     pages = [i for i, null in enumerate(index.null_pages) if not null]
     try:
@@ -497,7 +497,7 @@ def statistics_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
         yield differing
     found = _statistics_bounds(footer, chunk.leaf, statistics)
     if isinstance(found, _FalseBounds):
-        yield found.why
+        yield found.reason
 
 
 def writers_problems(footer: Footer, chunk: ColumnChunk) -> Iterator[str]:
@@ -550,32 +550,29 @@ def _bounds_of(footer: Footer, chunk: ColumnChunk, nulls: int | None, problem: s
     nans = statistics.integer(9)
     all_null = nulls is not None and nulls == chunk.num_values and chunk.leaf.max_def > 0 and not is_bounded(statistics)
     may_have_nan = is_float(chunk.leaf) and nans != 0 and not all_null
-    found: tuple[Comparable, Comparable] | _FalseBounds | str = "the chunk has only nulls"
-    if not all_null:
-        found = problem or _statistics_bounds(footer, chunk.leaf, statistics)
-    if not isinstance(found, tuple):
-        reason = found if isinstance(found, str) else found.why
-        return Bounds.of_one(None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=reason)
-    return Bounds.of_one(*found, null_count=nulls, may_have_nan=may_have_nan)
+    problem = "the chunk has only nulls" if all_null else problem
+    match Unknown(problem) if problem else _statistics_bounds(footer, chunk.leaf, statistics):
+        case Unknown(reason):
+            return Bounds.of_one(
+                None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=reason
+            )
+        case low, high:
+            return Bounds.of_one(low, high, null_count=nulls, may_have_nan=may_have_nan)
 
 
 @dataclass(frozen=True)
-class _FalseBounds:
+class _FalseBounds(Unknown):
     """Bounds that are there and cannot be right."""
 
-    why: str
 
-
-def _statistics_bounds(
-    footer: Footer, leaf: Leaf, statistics: Struct
-) -> tuple[Comparable, Comparable] | _FalseBounds | str:
+def _statistics_bounds(footer: Footer, leaf: Leaf, statistics: Struct) -> tuple[Comparable, Comparable] | Unknown:
     """Return the least and greatest value that statistics state, why they are false, or why there are none."""
     ordering = find_ordering(footer, leaf)
-    if isinstance(ordering, str):
+    if isinstance(ordering, Unknown):
         return ordering
     lower, upper = statistics.binary(6), statistics.binary(5)
     if lower is None or upper is None:
-        return "the chunk has no bounds"
+        return Unknown("the chunk has no bounds")
     try:
         low, high = ordering.decode(lower), ordering.decode(upper)
         if ordering.key(lower) > ordering.key(upper):  # type: ignore[operator]
@@ -583,7 +580,7 @@ def _statistics_bounds(
     except DamagedFileError as error:
         return _FalseBounds(_wrong_bound(error))
     if not (_sortable(low) and _sortable(high)):
-        return "a bound is NaN"
+        return Unknown("a bound is NaN")
     is_beyond = beyond_annotation(leaf, low) or beyond_annotation(leaf, high)
     return _FalseBounds(_beyond(leaf)) if is_beyond else (low, high)
 

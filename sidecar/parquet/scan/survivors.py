@@ -36,7 +36,7 @@ from sidecar.parquet.scan.known_indexes import KnownPageIndexes
 from sidecar.parquet.scan.page_reader import PageCounts, RowGroupReader
 from sidecar.parquet.scan.part_file import read_page
 from sidecar.parquet.trust import as_shown, is_float
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.questions.conditions import Condition, HoldsAny, LeafCondition
 from sidecar.questions.narrowing import helpful, holds, narrow
 from sidecar.questions.row_ranges import RowRanges
@@ -189,12 +189,12 @@ class _GroupVerdict:
         found = page_bounds(self._footer, chunk, column, offset)
         if (
             isinstance(column, ColumnIndex)
-            and (isinstance(found, str) or column.is_ours)
+            and (isinstance(found, Unknown) or column.is_ours)
             and contradicts_statistics(self._footer, chunk, column, offset)
         ):
             self._bounds[index] = Bounds.of_one(None, None, may_have_nan=is_float(chunk.leaf))
-        if isinstance(found, str):
-            return found
+        if isinstance(found, Unknown):
+            return found.reason
         if not self.statistics(index).may_have_nan[0]:
             # Without nan_counts every page may have NaN, unless the statistics rule NaN out for the chunk.
             found = replace(found, may_have_nan=[False] * offset.num_pages)

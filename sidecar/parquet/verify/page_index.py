@@ -100,7 +100,7 @@ def _against_pages(
         yield from (f"offset index: {text}" for text in _location_problems(offset, scanned, is_arrow))
     if isinstance(column, ColumnIndex) and column.num_pages == len(scanned.pages) and not scanned.reason:
         ordering = find_ordering(footer, chunk.leaf)
-        known = None if isinstance(ordering, str) else ordering
+        known = ordering if isinstance(ordering, Ordering) else None
         texts = _value_problems(known, column, scanned.pages, forms)
         yield from (f"column index: {text}" for text in texts)
 

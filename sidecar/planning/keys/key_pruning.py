@@ -30,6 +30,7 @@ from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.files.by_filters import NO_FILTERS, FilePlace
 from sidecar.planning.funnel import KeptFilesBecause, KeptReason, NotIndexed
 from sidecar.planning.keys.key_sets import KeySet
+from sidecar.questions.bounds import Unknown
 from sidecar.questions.narrowing import Units
 
 MAX_LOOKUPS = 4096
@@ -141,8 +142,8 @@ class KeyPruner:
         for bundle in bundles:
             holds = partial(self._holds, field_id)
             matching = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
-            if isinstance(matching, int):
-                self._note(runs.end[runs.asks] - runs.first[runs.asks], f"{matching:,} bytes would be read")
+            if isinstance(matching, Unknown):
+                self._note(runs.end[runs.asks] - runs.first[runs.asks], matching.reason)
                 # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
                 return _Answer(first, keep, none, KeptFilesBecause.TOO_MANY)
             keep &= matching

@@ -31,6 +31,7 @@ from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.planning.file_question import FileQuestion
+from sidecar.questions.bounds import Unknown
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.row_deletes import DeleteKey, Deletes
 from sidecar.reading.scanning import reading_errors
@@ -146,7 +147,8 @@ class RowCounter:
             if not isinstance(found, FoundColumn):
                 return
             column = found.leaf.column
-            reasons = [orc_values(column, kind, tail.writer)]
+            values = orc_values(column, kind, tail.writer)
+            reasons = [values.reason] if isinstance(values, Unknown) else []
             if column.kind == "TIMESTAMP":
                 footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
                 reasons += [zone_doubt(column, footer.writer_timezone) for footer in footers]
@@ -154,9 +156,8 @@ class RowCounter:
             day = 1 if ColumnType.parse(kind).family == "date" else _DAY
             if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
                 reasons.append("readers disagree on the calendar of days before 1582-10-15")
-        reason = next((one for one in reasons if isinstance(one, str) and one), None)
-        if reason is not None:
-            raise UnsupportedFeatureError(reason, file=path, column=question.column.name)
+        if any(reasons):
+            raise UnsupportedFeatureError(next(filter(None, reasons)), file=path, column=question.column.name)
 
     def _refuse_early_times(self, path: str) -> None:
         """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""

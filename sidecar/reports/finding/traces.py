@@ -31,7 +31,7 @@ from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
 from sidecar.parquet.page_indexes.page_bounds import claimed_bounds, stated_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
-from sidecar.questions.bounds import Bounds, Comparable
+from sidecar.questions.bounds import Bounds, Comparable, Unknown
 from sidecar.questions.literal_spans import span_of
 from sidecar.reports.finding.results import ValueTrace
 from sidecar.reports.finding.values import ValueQuestion
@@ -200,7 +200,7 @@ def traces_in_file(question: ValueQuestion, file: DataFile, access: Access) -> I
     for chunk, column in zip(chunks, columns, strict=True):
         if isinstance(column, ColumnIndex):
             bounds = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
-            if not isinstance(bounds, str):
+            if isinstance(bounds, Bounds):
                 yield from _traces(question, file, "page index", named, bounds)
 
 
@@ -229,17 +229,17 @@ def values_in_stored_index(
     kind = str(question.column.type)
     if isinstance(stored, StoredRowIndex):
         column = compared_column(stored.kind.type, stored.kind.scale, question.field_id, kind)
-        bounds: Bounds | str = row_index_bounds(stored, rows)
+        bounds: Bounds | Unknown = row_index_bounds(stored, rows)
     else:
         decoded = decode_page_index(stored)
         column = leaf_of(stored.kind, question.field_id, kind).compared
-        bounds = "there are none"
-        if decoded.column_index is not None and not isinstance(decoded.ordering, str):
+        bounds = Unknown("there are none")
+        if decoded.column_index is not None and not isinstance(decoded.ordering, Unknown):
             index, decode = decoded.column_index, decoded.ordering.decode
             pages = [n for n in range(index.num_pages) if not index.null_pages[n]]
             lower: list[Any] = [decode(index.min_values[n]) for n in pages]
             upper: list[Any] = [decode(index.max_values[n]) for n in pages]
             count = len(pages)
             bounds = Bounds(lower, upper, [False] * count, [None] * count, [True] * count)
-    if not isinstance(bounds, str):
+    if isinstance(bounds, Bounds):
         yield from NamedValues(question, column).of(bounds)

@@ -73,10 +73,11 @@ def collect_facts(table: Table, *, with_advice: bool = True) -> TableFacts:
     if status.snapshot_id is None:
         return facts
     listing = list_snapshot(table)
-    with opened_sidecar(table, listing, warnings) as found:
-        if found is not None:
-            facts.fill.extend(_fill(table, listing, found, warnings))
-            facts.distinct.extend(_distinct(table, listing, found, warnings))
+    with opened_sidecar(table, listing) as search:
+        warnings += search.warnings
+        if search.found is not None:
+            facts.fill.extend(_fill(table, listing, search.found, warnings))
+            facts.distinct.extend(_distinct(table, listing, search.found, warnings))
     for column in list(status.lookups)[:MOST_COLUMNS]:
         facts.lookups.extend(_lookups(table, listing, column, warnings))
     return facts

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import KINDS, THETA
@@ -22,7 +21,7 @@ from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
-from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, StatisticsProblem, look_for_sidecar
+from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, NearestSidecar, search_sidecar
 from sidecar.iceberg.statistics_files.merge import NDV
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.previous.carrying import listed_again
@@ -133,21 +132,14 @@ def _describe_segment(segment: Segment, live: int) -> TableSegmentInfo:
 
 
 @contextmanager
-def opened_sidecar(
-    table: Table, listing: Listing, warnings: list[str], passed: list[StatisticsFile] | None = None
-) -> Iterator[FoundSidecar | None]:
-    """Open the sidecar that answers for a listed snapshot, and close it afterwards. Errors in it go to ``warnings``.
-
-    ``passed`` gets the nearer entries that were passed over.
-    """
-    unused: list[StatisticsProblem] = []
-    found = look_for_sidecar(table, Access(table.io), listing.snapshot_id, unused, passed=passed)
-    warnings += [one.text for one in unused]
+def opened_sidecar(table: Table, listing: Listing) -> Iterator[NearestSidecar]:
+    """Open the sidecar that answers for a listed snapshot, and close it afterwards."""
+    search = search_sidecar(table, Access(table.io), listing.snapshot_id)
     try:
-        yield found
+        yield search
     finally:
-        if found is not None:
-            found.sidecar.close()
+        if search.found is not None:
+            search.found.sidecar.close()
 
 
 def _describe(table: Table, listing: Listing, found: FoundSidecar) -> TableSidecarInfo:

@@ -9,6 +9,7 @@ from pyiceberg.table import Table
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.filters.values import Probe
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, open_registered
+from sidecar.questions.bounds import Unknown
 from sidecar.reports.status.results import LookupCost
 from sidecar.storage.source import BytesSource
 
@@ -32,8 +33,9 @@ def measure_lookups(table: Table, found: FoundSidecar, warnings: list[str]) -> d
     The sidecar is opened once more, as a plan opens it. Columns whose filters are encrypted are left out.
     """
     entry = found.statistics
-    sidecar = open_registered(table, entry, warnings)
-    if sidecar is None:
+    sidecar = open_registered(table, entry)
+    if isinstance(sidecar, Unknown):
+        warnings.append(sidecar.reason)
         return {}
     try:
         _ = sidecar.listed_manifests, sidecar.unit_ranges  # which a plan reads once, whatever the column

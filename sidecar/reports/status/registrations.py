@@ -13,6 +13,7 @@ from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.maintenance.garbage import OLDER_THAN, find_garbage, why_left_alone
+from sidecar.questions.bounds import Unknown
 from sidecar.reports.status.results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
 from sidecar.run_log import quantity
 
@@ -30,9 +31,9 @@ def describe_refs(table: Table) -> tuple[list[RefInfo], list[LosableSidecar]]:
 
     def is_sidecar(entry: StatisticsFile) -> bool:
         if entry.statistics_path not in known:
-            sidecar = open_registered(table, entry, [])
-            known[entry.statistics_path] = sidecar is not None and sidecar.is_sidecar
-            if sidecar is not None:
+            sidecar = open_registered(table, entry)
+            known[entry.statistics_path] = not isinstance(sidecar, Unknown) and sidecar.is_sidecar
+            if not isinstance(sidecar, Unknown):
                 sidecar.close()
         return known[entry.statistics_path]
 

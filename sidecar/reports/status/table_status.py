@@ -113,9 +113,8 @@ def status(
     else:
         listing = list_snapshot(table, snapshot_id)
         data_bytes = sum(file.file_size for file in listing.files)
-        warnings: list[str] = []
-        passed: list[StatisticsFile] = []
-        with opened_sidecar(seen, listing, warnings, passed) as found:
+        with opened_sidecar(seen, listing) as search:
+            found, passed, warnings = search.found, search.passed, search.warnings
             declared = _declared(seen, found, passed, warnings)
             live = live_files(found, listing)
             damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE

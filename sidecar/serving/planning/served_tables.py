@@ -17,6 +17,7 @@ from pyiceberg.types import DoubleType, FloatType
 from sidecar.errors import advisory
 from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
 from sidecar.iceberg.table_names import is_match, parts_of
+from sidecar.questions.bounds import Unknown
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
@@ -76,8 +77,8 @@ def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:
 
 def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
     """Return whether a statistics file is a sidecar; ``None`` if it cannot be read now."""
-    sidecar = open_registered(table, entry, [])
-    if sidecar is None:
+    sidecar = open_registered(table, entry)
+    if isinstance(sidecar, Unknown):
         return None
     sidecar.close()
     return sidecar.is_sidecar

@@ -19,6 +19,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError
 from sidecar.iceberg.metadata_log import open_statistics
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, open_registered
+from sidecar.questions.bounds import Unknown
 from sidecar.serving.planning.bounded_cache import BoundedCache
 
 MOST_BYTES = 64 << 20
@@ -39,13 +40,13 @@ class SidecarPool:
         """Return what opens the sidecars of a plan. ``scope`` keeps what callers with different rights read apart."""
         return partial(self._open, scope)
 
-    def _open(self, scope: object, table: Table, entry: StatisticsFile, warnings: list[str]) -> SidecarFile | None:
+    def _open(self, scope: object, table: Table, entry: StatisticsFile) -> SidecarFile | Unknown:
         metadata = table.metadata
         place = entry.statistics_path, entry.file_size_in_bytes, entry.file_footer_size_in_bytes
         # Warnings name columns as the schema does.
         key = scope, str(metadata.table_uuid), metadata.current_schema_id, *place
-        sidecar = self._reopened(key, table, entry) or open_registered(table, entry, warnings)
-        if sidecar is not None:
+        sidecar = self._reopened(key, table, entry) or open_registered(table, entry)
+        if isinstance(sidecar, SidecarFile):
             sidecar.on_close = partial(self._bring_back, key)
         return sidecar
 
