@@ -35,7 +35,7 @@ from sidecar.indexing.packing import make_tasks
 from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import state_after
 from sidecar.indexing.report import BuildReport, add_stage_one, blob_report, empty_report, log_line, report_before
-from sidecar.indexing.request import BuildRequest
+from sidecar.indexing.request import BuildMeans, BuildRequest
 from sidecar.indexing.sketch_groups import group_files
 from sidecar.indexing.writing import Registrar, bytes_carried
 from sidecar.results.choices import BuildEngine, FilterFormat, NameList, ReuseRule
@@ -89,18 +89,14 @@ def build(
     Damage costs the file or chunk that it hits. Raises :class:`UsageError` and :class:`CommitConflictError`.
     """
     request = BuildRequest(
+        BuildMeans(engine, spark, threads, encryption_keys, allow_plaintext),
         columns=_advised(table, at) if columns == "auto" else columns,
         kinds=kinds,
         fpp=fpp if for_keys is None else _rate_for(for_keys, fpp),
         reuse=reuse,
         filter_format=as_,
-        engine=engine,
-        spark=spark,
-        threads=threads,
         full=full,
         force=force,
-        encryption_keys=encryption_keys,
-        allow_plaintext=allow_plaintext,
     )
     with held(table) as own:
         named = replace(request, schema=schema_at(own, at))
@@ -143,7 +139,7 @@ def plan_build(prepared: PreparedBuild) -> BuildReport:
     commit.
     """
     request, table, earlier = prepared.request, prepared.table, prepared.earlier
-    engine = choose_build_engine(table, prepared.files, request.chosen_engine(), request.spark)
+    engine = choose_build_engine(table, prepared.files, request.means)
     report = report_before(prepared, engine, len(make_tasks(group_files(prepared.to_index), engine.name)))
     report.dry_run = True
     if earlier.why_not:
@@ -164,7 +160,7 @@ def run_build(prepared: PreparedBuild) -> BuildReport:
     Raises the errors of :func:`build` that come after the first data file.
     """
     request, table = prepared.request, prepared.table
-    engine, why = engine_for(table, prepared.files, request.chosen_engine(), request.spark, request.threads)
+    engine, why = engine_for(table, prepared.files, request.means)
     try:
         report = _Build(prepared, engine, why).run()
     finally:

@@ -8,16 +8,17 @@ which group. Stage 2 runs here for both engines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyiceberg.table import Table
 
 from sidecar.engines.choice import ChosenEngine, choose_engine, session_of
 from sidecar.iceberg.listing import SnapshotFile
 from sidecar.indexing.local import LocalEngine
+from sidecar.indexing.request import BuildMeans
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask
-from sidecar.results.choices import BuildEngine, EngineKind
+from sidecar.results.choices import EngineKind
 
 NOTHING_TO_INDEX = "there is nothing to index"
 """The reason for the engine of a build without files."""
@@ -40,20 +41,19 @@ class Engine(Protocol):
         """Free everything that the engine keeps."""
 
 
-def engine_for(
-    table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any, threads: int | None
-) -> tuple[Engine, str]:
+def engine_for(table: Table, files: Sequence[SnapshotFile], means: BuildMeans) -> tuple[Engine, str]:
     """Return the engine, and why it was chosen."""
-    chosen = choose_build_engine(table, files, engine, spark)
+    chosen = choose_build_engine(table, files, means)
     if chosen.name == "local":
-        return LocalEngine(threads), chosen.reason
+        return LocalEngine(means.threads), chosen.reason
     from sidecar.spark.engine import SparkEngine
 
-    return SparkEngine(session_of(spark, threads)), chosen.reason
+    return SparkEngine(session_of(means.spark, means.threads)), chosen.reason
 
 
-def choose_build_engine(table: Table, files: Sequence[SnapshotFile], engine: BuildEngine, spark: Any) -> ChosenEngine:
+def choose_build_engine(table: Table, files: Sequence[SnapshotFile], means: BuildMeans) -> ChosenEngine:
     """Return the engine for ``files`` of a table, and why it is chosen. Starts nothing."""
     if not files:
         return ChosenEngine("local", NOTHING_TO_INDEX)
-    return choose_engine(engine, spark, lambda: sum(file.file_size for file in files), table.io)
+    size = sum(file.file_size for file in files)
+    return choose_engine(means.chosen_engine(), means.spark, lambda: size, table.io)

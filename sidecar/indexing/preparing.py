@@ -153,7 +153,7 @@ def prepare(table: Table, snapshot_id: int | None, request: BuildRequest) -> Pre
     snapshot = snapshot_of(table, snapshot_id)
     if request.columns is not None:  # wrong names are refused before any file is opened
         resolve_columns(request.schema_for_names(table), request.columns)
-    if request.chosen_engine() == "spark" and request.spark is None:
+    if request.means.chosen_engine() == "spark" and request.means.spark is None:
         from sidecar.spark.session import check_available
 
         check_available()
@@ -172,8 +172,8 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
     built = {} if found is None else built_indexes(found.sidecar)
     requested, notes = request.declared(table, snapshot, built)
     declared = requested
-    access = request.access(table)
-    protection = Protection(access.keys, request.allow_plaintext)
+    access = request.means.access(table)
+    protection = Protection(access.keys, request.means.allow_plaintext)
     if found is not None:
         declared = _openable(declared, found, protection, notes, are_named=request.columns is not None)
     wanted = tuple(one.column for one in declared)
@@ -187,7 +187,7 @@ def _prepared(table: Table, snapshot: Snapshot, request: BuildRequest, found: Fo
         reuse=request.reuse,
         filter_format=request.filter_format,
         encrypted=encrypted,
-        plaintext=frozenset(c.field_id for c in wanted) - encrypted if request.allow_plaintext else frozenset(),
+        plaintext=frozenset(c.field_id for c in wanted) - encrypted if request.means.allow_plaintext else frozenset(),
     )
     options = options_of(listing, {one.column.field_id: (one.kinds, one.fpp) for one in declared}, common)
     plan = BuildPlan(wanted, request.schema_for_names(table), name_mapping_of(table), options, access)

@@ -26,6 +26,25 @@ from sidecar.results.choices import BuildEngine, FilterFormat, ReuseRule
 
 
 @dataclass(frozen=True)
+class BuildMeans:
+    """Where a build runs and what it may open: the options that build, refresh and care have in common."""
+
+    engine: BuildEngine | None = None
+    spark: Any = None
+    threads: int | None = None
+    keys: EncryptionKeys | None = field(default=None, repr=False)
+    allow_plaintext: bool = False
+
+    def chosen_engine(self) -> BuildEngine:
+        """Return the engine that is asked for, or else the configured one."""
+        return asked_engine(self.engine, self.spark)
+
+    def access(self, table: Table) -> Access:
+        """Return what opens the files of ``table``, with the keys."""
+        return Access(table.io, self.keys)
+
+
+@dataclass(frozen=True)
 class BuildRequest:
     """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
 
@@ -38,18 +57,14 @@ class BuildRequest:
     began, of the calendar and of the clock.
     """
 
+    means: BuildMeans
     columns: Sequence[str] | None = None
     kinds: Sequence[BuildKind] | None = None
     fpp: Rate | None = None
     reuse: ReuseRule = GOOD
     filter_format: FilterFormat = "auto"
-    engine: BuildEngine | None = None
-    spark: Any = None
-    threads: int | None = None
     full: bool = False
     force: bool = False
-    encryption_keys: EncryptionKeys | None = None
-    allow_plaintext: bool = False
     most_files: int | None = None
     only_carry: bool = False
     merge_up_to: int | None = None
@@ -62,14 +77,6 @@ class BuildRequest:
     def seconds(self) -> float:
         """Return the time since the request was made."""
         return time.monotonic() - self.started
-
-    def access(self, table: Table) -> Access:
-        """Return what opens the files of ``table``, with the keys."""
-        return Access(table.io, self.encryption_keys)
-
-    def chosen_engine(self) -> BuildEngine:
-        """Return the engine that is asked for, or else the configured one."""
-        return asked_engine(self.engine, self.spark)
 
     def declared(
         self, table: Table, snapshot: Snapshot | None, built: Mapping[int, BuiltIndexes]
@@ -93,7 +100,7 @@ class BuildRequest:
         refuse_text(columns=self.columns or (), kinds=self.kinds or ())
         kinds = USUAL_KINDS if self.kinds is None else self.kinds
         check_options(kinds, self.reuse, self.filter_format)
-        self.chosen_engine()
+        self.means.chosen_engine()
         if self.fpp is not None:
             check_rate(self.fpp)
         if self.most_files is not None and self.most_files < 1:

@@ -36,7 +36,7 @@ from sidecar.iceberg.statistics_files.registered_counts import registers_as_decl
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
-from sidecar.indexing.request import BuildRequest
+from sidecar.indexing.request import BuildMeans, BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshReport
 from sidecar.puffin.types import UNITS
@@ -73,11 +73,7 @@ def refresh(
     Raises :class:`UsageError` for wrong options and damaged properties, and the errors of :func:`sidecar.build`.
     """
     request = BuildRequest(
-        engine=engine,
-        spark=spark,
-        threads=threads,
-        encryption_keys=encryption_keys,
-        allow_plaintext=allow_plaintext,
+        BuildMeans(engine, spark, threads, encryption_keys, allow_plaintext),
         most_files=max_new_files,
         merge_up_to=costs.MERGED_AT_ONCE,
         thorough=False,
@@ -86,24 +82,9 @@ def refresh(
     return _refreshed(table, request, at, dry_run)
 
 
-def refresh_thoroughly(
-    table: Table,
-    *,
-    engine: BuildEngine | None = None,
-    spark: Any = None,
-    encryption_keys: EncryptionKeys | None = None,
-    allow_plaintext: bool = False,
-    dry_run: bool = False,
-) -> RefreshReport:
+def refresh_thoroughly(table: Table, means: BuildMeans, dry_run: bool = False) -> RefreshReport:
     """Do the same as :func:`refresh`, but read the whole sidecar first, and index again what is damaged in it."""
-    request = BuildRequest(
-        engine=engine,
-        spark=spark,
-        encryption_keys=encryption_keys,
-        allow_plaintext=allow_plaintext,
-        merge_up_to=costs.MERGED_AT_ONCE,
-        what="refresh",
-    )
+    request = BuildRequest(means, merge_up_to=costs.MERGED_AT_ONCE, what="refresh")
     return _refreshed(table, request, None, dry_run)
 
 
@@ -166,7 +147,7 @@ class _Refresh:
         The footer does not say under which keys indexes are, nor which columns were left out because their keys were
         missing. So with keys the sidecar is opened. It says nothing of damage either.
         """
-        if self.request.encryption_keys is not None or self.request.thorough:
+        if self.request.means.keys is not None or self.request.thorough:
             return False
         try:
             with opened_statistics(self.table, entry) as puffin:

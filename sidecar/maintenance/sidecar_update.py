@@ -162,7 +162,7 @@ class SidecarUpdate:
     def _drop_gone(self, snapshot_id: int) -> None:
         """End the refresh of a table of which no column is to be indexed: drop the columns that the table dropped."""
         self._carry_out(UNDECLARED)
-        found = find_sidecar(self.table, self.request.access(self.table), snapshot_id)
+        found = find_sidecar(self.table, self.request.means.access(self.table), snapshot_id)
         if found is None:
             return
         found.sidecar.close()
@@ -183,8 +183,7 @@ class SidecarUpdate:
         self.report.end(decision.action, decision.reason)
         if self.report.dry_run:
             if isinstance(decision, Build):
-                files, request = decision.prepared.files, self.request
-                self.report.engine, _ = choose_build_engine(self.table, files, request.chosen_engine(), request.spark)
+                self.report.engine, _ = choose_build_engine(self.table, decision.prepared.files, self.request.means)
             elif isinstance(decision, Remove):
                 self.report.take(None)
             return True

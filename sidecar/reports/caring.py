@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, get_args
@@ -13,7 +13,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.engines.choice import asked_engine
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import is_static
 from sidecar.iceberg.listing import list_snapshot
@@ -21,6 +20,7 @@ from sidecar.iceberg.many_tables import each_table
 from sidecar.iceberg.repair import RepairReport, repair
 from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
+from sidecar.indexing.request import BuildMeans
 from sidecar.maintenance import costs
 from sidecar.maintenance.expiring import ExpireReport, expire
 from sidecar.maintenance.garbage import OLDER_THAN, GarbageReport, check_age, gc
@@ -207,7 +207,8 @@ def care(
         raise UsageError(f"unknown step '{only if isinstance(only, str) else unknown[0]}'", expected=", ".join(STEPS))
     check_age(older_than)
     check_limits(max_behind, min_coverage)
-    asked_engine(engine, spark)
+    means = BuildMeans(engine, spark, None, encryption_keys, allow_plaintext)
+    means.chosen_engine()
     steps = STEPS if only is None else tuple(step for step in STEPS if step in only)
     for step, name, option in (
         ("check", "max_behind", max_behind),
@@ -217,10 +218,7 @@ def care(
         if option is not None and step not in steps:
             raise UsageError(f"{name} is for the step '{step}', which is not one of only", hint=f"Add the step {step}.")
     given = [tables] if isinstance(tables, str | Table) else list(tables)
-    keys = {"encryption_keys": encryption_keys, "allow_plaintext": allow_plaintext}
-    night = _Night(
-        steps, older_than, max_behind, min_coverage, {"engine": engine, "spark": spark, **keys}, dry_run=dry_run
-    )
+    night = _Night(steps, older_than, max_behind, min_coverage, means, dry_run)
     done = []
     for outcome in each_table(given, night.care_for, catalog):
         done.append(outcome.result or _not_opened(outcome.table, outcome.error))
@@ -237,13 +235,13 @@ def care(
 
 @dataclass(frozen=True)
 class _Night:
-    """What is done to each table. ``refreshing`` are the options of a refresh."""
+    """What is done to each table, and with which means it is refreshed."""
 
     steps: Sequence[CareStep]
     older_than: timedelta
     max_behind: timedelta | None
     min_coverage: float | None
-    refreshing: Mapping[str, Any]
+    means: BuildMeans
     dry_run: bool
 
     def care_for(self, table: Table) -> CaredTable:
@@ -280,9 +278,9 @@ class _Night:
     def _refreshed(self, table: Table) -> RefreshReport:
         """Refresh a table. A night has the time to look for damage in all of the sidecar, and to merge a large one too,
         which a refresh with new files leaves."""
-        first = refresh_thoroughly(table, **self.refreshing, dry_run=self.dry_run)
+        first = refresh_thoroughly(table, self.means, self.dry_run)
         if first.action == "written" and first.file_size > costs.MERGED_AT_ONCE and not self.dry_run:
-            second = refresh_thoroughly(table, **self.refreshing)
+            second = refresh_thoroughly(table, self.means)
             first.statistics_path, first.file_size = second.statistics_path, second.file_size
             first.seconds += second.seconds
         return first

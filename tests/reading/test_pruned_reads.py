@@ -115,6 +115,7 @@ def test_a_column_without_a_page_index_in_the_sidecar_uses_that_of_the_file(
     made.add_files([task.file.file_path for task in table.scan().plan_files()])
     sidecar.build(made, ["k"], kinds=["page-index"], engine="local")
     made.refresh()
+    recorded.clear()
     assert read(plan(made, "k = 450003"))["k"].to_pylist() == [450003]
     [source] = recorded.values()
     assert source.data_pages() == dict.fromkeys(COLUMNS, 1)
