@@ -22,6 +22,7 @@ from sidecar.errors import (
     problem_in,
     refuse_text,
 )
+from sidecar.questions.value_check import ValueCheck, ValuesLookedUp
 from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.storage.source import AnyPath, Source
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from sidecar.orc.file_info import OrcFileInfo
     from sidecar.parquet.bare_filter import FilterFileInfo
     from sidecar.parquet.inspect import ParquetFileInfo
-    from sidecar.questions.value_check import ValuesLookedUp
 
 FileInfo: TypeAlias = "ParquetFileInfo | OrcFileInfo | PuffinFileInfo | FilterFileInfo"
 """What :func:`sidecar.inspect` says about a file. The attribute ``format`` tells which of them it is."""
@@ -191,32 +191,28 @@ def _unlocked(access: Access, source: Source) -> tuple[str, Source]:
     return kind, source
 
 
-def _verify_parquet(source: Source) -> list[Problem]:
+def _verify_parquet(source: Source, values: ValueCheck | None = None) -> list[Problem]:
     from sidecar.parquet.verify.file import verify_file as verify_parquet
 
-    return verify_parquet(source)
+    return verify_parquet(source, values)
 
 
-def _verify_orc(source: Source) -> list[Problem]:
+def _verify_orc(source: Source, values: ValueCheck | None = None) -> list[Problem]:
     from sidecar.orc.verify.verify import verify_file as verify_orc
 
-    return verify_orc(source)
+    return verify_orc(source, values)
 
 
 def _verify_values(source: Source, name: str, kind: str, share: float) -> VerifiedFile:
-    if kind not in (PARQUET, ORC):
+    verify = _VALUE_VERIFIERS.get(kind)
+    if verify is None:
         raise UsageError(
             "only a Parquet or ORC file or a table has values to check against",
             file=source.name,
             hint="Check a sidecar against data files (--against), or by the name of its table.",
         )
-    from sidecar.orc.verify.verify import verify_file as verify_orc
-    from sidecar.parquet.verify.file import verify_file as verify_parquet
-    from sidecar.questions.value_check import ValueCheck
-
     values = ValueCheck(share)
-    problems = verify_orc(source, values) if kind == ORC else verify_parquet(source, values)
-    return VerifiedFile(name, problems, looked_up=values.looked_up())
+    return VerifiedFile(name, verify(source, values), looked_up=values.looked_up())
 
 
 def _check_options(
@@ -289,11 +285,8 @@ def _probe_bare_filter(source: Source, column: str, value: LiteralValue) -> list
     return probe_bare_filter(source, column, value)
 
 
-_VERIFIERS = {
-    PARQUET: _verify_parquet,
-    ORC: _verify_orc,
-    BLOOM_FILTER: _verify_bare_filter,
-}
+_VALUE_VERIFIERS = {PARQUET: _verify_parquet, ORC: _verify_orc}
+_VERIFIERS = {**_VALUE_VERIFIERS, BLOOM_FILTER: _verify_bare_filter}
 _SCOPES = {
     PARQUET: "structure and page indexes; --data looks every value up",
     ORC: "structure only; --data looks every value up",

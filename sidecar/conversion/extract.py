@@ -15,15 +15,14 @@ are not read for either purpose.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from sidecar.access import Access
+from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import StoredColumn, UnitState
 from sidecar.conversion.collection import Collection, Key, keys_of
@@ -32,7 +31,7 @@ from sidecar.conversion.matching.witness import FileWitness, Witness
 from sidecar.conversion.outcome import EXACT, NONE, IndexPlace, Outcome
 from sidecar.conversion.protection import Protection, refusal
 from sidecar.data_files.formats import opened_file
-from sidecar.data_files.open_file import DataLeaf, OpenFile, OwnIndex
+from sidecar.data_files.open_file import DataLeaf, OpenFile, OwnIndex, unique_leaves
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import SidecarError, UsageError
 from sidecar.storage.local import check_unchanged
@@ -122,7 +121,8 @@ class Extractor:
         self.units: list[Outcome] = []
         self.paths: dict[str, Key] = collection.paths
         self._collection = collection
-        self._kinds: list[IndexKind] = [kind for kind, asked in ((BLOOM, bloom), (PAGE_INDEX, page_index)) if asked]
+        kinds: dict[IndexKind, bool] = {BLOOM: bloom, PAGE_INDEX: page_index}
+        self._kinds = [kind for kind, asked in kinds.items() if asked]
         self.witness = Witness()
         """The values of all files that were compared with the indexes."""
         self._wanted = None if columns is None else dict.fromkeys(columns)
@@ -137,12 +137,9 @@ class Extractor:
         index there is only an outcome.
         """
         file.check_embeddable()
-        by_path: dict[str, list[DataLeaf]] = defaultdict(list)
-        for leaf in file.leaves:
-            by_path[leaf.own_path].append(leaf)
+        by_path, keys = unique_leaves(file.leaves), keys_of(file.leaves)
         leaves = self._named(file, by_path)
-        keys = keys_of(file.leaves)
-        self.paths.update({leaf.own_path: keys[leaf.index] for leaf in leaves if len(by_path[leaf.own_path]) == 1})
+        self.paths.update({leaf.own_path: keys[leaf.index] for leaf in leaves if leaf.own_path in by_path})
         first = self._collection.add_file(file_entry(identity_of(file)))
         left_out = self._left_out(file, leaves, keys, by_path)
         for leaf in leaves:
@@ -164,20 +161,20 @@ class Extractor:
         check_unchanged(file.source)  # or the digest could be of other pages than the indexes
 
     def _keep(self, file: OpenFile, part: int, found: OwnIndex, key: Key, unit: int) -> None:
-        if found.kind == BLOOM:
+        if isinstance(found.filter, AnyFilter):
             self._collection.add_filter(key, unit, found.encoding, found.filter)
         else:
             kind = file.index_kind(part, found.leaf, key.resolution)
             self._collection.add_entry(key, unit, kind, found.pieces)
 
     def _left_out(
-        self, file: OpenFile, leaves: Sequence[DataLeaf], keys: Mapping[int, Key], by_path: Mapping[str, Sequence[Any]]
+        self, file: OpenFile, leaves: Sequence[DataLeaf], keys: Mapping[int, Key], by_path: Mapping[str, DataLeaf]
     ) -> dict[int, str]:
         """Return the leaves whose indexes must not be taken: the reason by number of the leaf."""
         found: dict[int, str] = {}
         protection = self._collection.protection
         for leaf in leaves:
-            if len(by_path[leaf.own_path]) > 1 and not keys[leaf.index].field_id:
+            if leaf.own_path not in by_path and not keys[leaf.index].field_id:
                 found[leaf.index] = AMBIGUOUS
             elif file.is_locked(leaf):
                 found[leaf.index] = UnitState.ENCRYPTED
@@ -191,11 +188,11 @@ class Extractor:
                 found[leaf.index] = UnitState.REFUSED
         return found
 
-    def _named(self, file: OpenFile, by_path: Mapping[str, Sequence[DataLeaf]]) -> Sequence[DataLeaf]:
+    def _named(self, file: OpenFile, by_path: Mapping[str, DataLeaf]) -> Sequence[DataLeaf]:
         """Return the wanted leaves that the file has."""
         if self._wanted is None:
             return file.leaves
-        here = {name: by_path[name][0] for name in self._wanted if len(by_path.get(name, ())) == 1}
+        here = {name: by_path[name] for name in self._wanted if name in by_path}
         self.seen.update(here)
         return list(here.values())
 

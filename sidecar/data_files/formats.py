@@ -10,10 +10,10 @@ from sidecar.access import Access
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.orc import tail as orc
 from sidecar.parquet import footer as parquet
-from sidecar.parquet.encrypted.plain_view import open_parquet
+from sidecar.parquet.encrypted.plain_view import open_parquet, unlock
 from sidecar.storage.source import Source
 
 Metadata: TypeAlias = parquet.Footer | orc.OrcTail
@@ -42,6 +42,18 @@ def read_metadata(source: Source, kind: str) -> Metadata:
     if kind == "ORC":
         return orc.read_tail(source)
     raise UnsupportedFeatureError(f"files in {kind} are not indexed", file=source.name)
+
+
+def plain_source(source: Source, kind: str, keys: EncryptionKeys | None) -> Source:
+    """Return the plaintext view of a file in the format that its manifest names.
+
+    Without the key of its footer it is the file itself, whose encrypted columns are then locked.
+    """
+    if keys is None or kind != "PARQUET":
+        return source
+    with suppress(UsageError):
+        return unlock(source, keys)
+    return source
 
 
 def open_with(source: Source, metadata: Metadata) -> OpenParquet | OpenOrc:

@@ -6,6 +6,7 @@ over the file. Columns are decoded by *parts*: row groups in Parquet, stripes in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -51,6 +52,12 @@ class DataLeaf(Protocol):
     @property
     def field_id(self) -> int | None:
         """The field id in the file, ``None`` without one."""
+
+
+def unique_leaves(leaves: Sequence[Any]) -> dict[str, Any]:
+    """Return leaves by their paths in the style of their format, without those that share theirs with another one."""
+    times = Counter(leaf.own_path for leaf in leaves)
+    return {leaf.own_path: leaf for leaf in leaves if times[leaf.own_path] == 1}
 
 
 @dataclass(frozen=True)

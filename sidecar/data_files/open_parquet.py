@@ -203,15 +203,14 @@ class OpenParquet:
 
     def _own_filters(self, chunks: Sequence[ColumnChunk]) -> Iterator[OwnIndex]:
         for chunk, found in read_bloom_filters(self.source, chunks):
-            place = chunk.row_group, chunk.leaf, BLOOM
+            unit, leaf = chunk.row_group, chunk.leaf
             if isinstance(found, StorageError):
                 raise found
             if isinstance(found, SidecarError):
                 damaged = isinstance(found, DamagedFileError)
-                yield OwnIndex(*place, False, reason=reason_of(found), damaged=damaged)
+                yield OwnIndex(unit, leaf, BLOOM, False, reason=reason_of(found), damaged=damaged)
             elif found is not None:
-                sound, reason = found.trusted, "" if found.trusted else found.reason
-                yield OwnIndex(*place, sound, found.filter, chunk.leaf.encoding.name, reason=reason)
+                yield OwnIndex(unit, leaf, BLOOM, found.trusted, found.filter, leaf.encoding.name, reason=found.reason)
 
     def _own_page_indexes(self, part: int, chunks: Sequence[ColumnChunk]) -> Iterator[OwnIndex]:
         columns, offsets = read_indexes_by_leaf(self.source, self.footer, chunks)

@@ -16,25 +16,25 @@ from contextlib import closing
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.conversion.outcome import NONE, Outcome
+from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.reuse import ALWAYS, NEVER
 from sidecar.data_files.formats import opened_file
-from sidecar.data_files.open_file import OpenFile
+from sidecar.data_files.open_file import OpenFile, unique_leaves
 from sidecar.data_files.open_orc import OpenOrc
-from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.file import EmbedOptions, embed_into
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.orc_file import embed_orc
 from sidecar.embedding.orc_filters import OrcRules
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UsageError
+from sidecar.files import ORC, PARQUET
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.orc.index_streams import BLOOM_FILTER, BLOOM_FILTER_UTF8
 from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
-from sidecar.parquet.inspect import find_leaf
 
+_NO_COLUMN = "the data file has no such column"
 LEAST_RATE, MOST_RATE = 1e-4, 0.5
 """Limits of rates that are taken over: a nearly empty filter shows a rate far below its target."""
 
@@ -63,38 +63,18 @@ def filters_like(
     if not rates:
         raise UsageError("the file has no trusted filter on these columns", file=source)
     with opened_file(access, data) as file:
-        if isinstance(file, OpenOrc) != target.lower().endswith(".orc"):
+        if file.format != (ORC if target.lower().endswith(".orc") else PARQUET):
             raise UsageError("the data file and the target have different formats", file=data)
-        if isinstance(file, OpenOrc):
-            return _orc_like(access, file, target, rates)
-        return _parquet_like(access, file, target, rates)
-
-
-def _orc_like(access: Access, file: OpenOrc, target: str, rates: dict[str, float]) -> tuple[EmbedReport, list[Outcome]]:
-    tail = file.tail
-    found = {path: tail.column(path) for path in rates}
-    here = {path: column for path, column in found.items() if column is not None and not column.is_compound}
-    by_id = {column.id: rates[path] for path, column in here.items()}
-    rules = OrcRules(tuple(here.values()), DEFAULT_FPP, NEVER, by_id)
-    missing = _missing(file, [path for path in rates if path not in here])
-    with access.create(target) as sink:
-        return embed_orc(file.source, tail, sink, rules), missing
-
-
-def _parquet_like(
-    access: Access, file: OpenParquet, target: str, rates: dict[str, float]
-) -> tuple[EmbedReport, list[Outcome]]:
-    footer = file.footer
-    here = {path: find_leaf(footer, path) for path in rates if footer.leaf(path) is not None}
-    by_index = {leaf.index: rates[path] for path, leaf in here.items()}
-    rules = FilterRules(tuple(here.values()), DEFAULT_FPP, reuse=NEVER, rates=by_index)
-    missing = _missing(file, [path for path in rates if path not in here])
-    with access.create(target) as sink:
-        return embed_into(file.source, footer, sink, EmbedOptions(rules)), missing
-
-
-def _missing(data: OpenFile, paths: Sequence[str]) -> list[Outcome]:
-    return [Outcome(data.name, -1, path, BLOOM, NONE, reason="the data file has no such column") for path in paths]
+        leaves = unique_leaves(file.leaves)
+        here = [leaves[path] for path in rates if path in leaves]
+        by_number = {leaf.index: rates[leaf.own_path] for leaf in here}
+        missing = [Outcome(file.name, -1, path, BLOOM, reason=_NO_COLUMN) for path in rates if path not in leaves]
+        with access.create(target) as sink:
+            if isinstance(file, OpenOrc):
+                orc_rules = OrcRules(tuple(leaf.column for leaf in here), DEFAULT_FPP, NEVER, by_number)
+                return embed_orc(file.source, file.tail, sink, orc_rules), missing
+            rules = FilterRules(tuple(here), DEFAULT_FPP, reuse=NEVER, rates=by_number)
+            return embed_into(file.source, file.footer, sink, EmbedOptions(rules)), missing
 
 
 def _rates(file: OpenFile) -> dict[str, float]:

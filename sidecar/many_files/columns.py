@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from sidecar.bundle.contents import SidecarColumnInfo
@@ -31,11 +31,13 @@ def with_columns(file: FileInfo, columns: Sequence[str]) -> FileInfo:
     """
     if file.format == "puffin":
         return _with_fields(file, columns)
-    if file.format == "parquet":
-        return replace(file, units=[replace(unit, columns=_chosen(unit.columns, columns)) for unit in file.units])
-    if file.format == "orc":
-        return replace(file, units=[replace(unit, columns=_chosen(unit.columns, columns)) for unit in file.units])
-    return file
+    if file.format == "bloom-filter":
+        return file
+    found: Any = file
+    narrowed: FileInfo = replace(
+        found, units=[replace(unit, columns=_chosen(unit.columns, columns)) for unit in found.units]
+    )
+    return narrowed
 
 
 def _with_fields(file: PuffinFileInfo, columns: Sequence[str]) -> PuffinFileInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntry
+from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
 from sidecar.access import Access
@@ -18,7 +18,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import asked_engine, work_engine
 from sidecar.engines.work import WorkEngine
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
-from sidecar.iceberg.listing import list_snapshot, snapshot_of
+from sidecar.iceberg.listing import INDEXABLE, list_snapshot, snapshot_of
 from sidecar.iceberg.manifests import identity_of, read_manifest, read_manifests
 from sidecar.iceberg.refs import is_empty, snapshot_id_of, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, search_sidecar
@@ -147,11 +147,7 @@ def _value_problems(
     engine: WorkEngine,
 ) -> list[Problem]:
     """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
-    places = [
-        _data_place(entry, found.files)
-        for entry in files
-        if entry.data_file.file_format in (FileFormat.PARQUET, FileFormat.ORC)
-    ]
+    places = [_data_place(entry, found.files) for entry in files if entry.data_file.file_format in INDEXABLE]
     problems = table_value_problems(table, found, places, check, access, engine)
     if not (problems or check.values or check.indexes) and any(entry.data_file.record_count for entry in files):
         nothing = f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"

@@ -30,11 +30,11 @@ from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
-from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, read_metadata
+from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, plain_source, read_metadata
 from sidecar.data_files.open_file import DataLeaf, OpenFile
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.errors import DamagedFileError, UsageError, advisory
+from sidecar.errors import DamagedFileError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
@@ -42,7 +42,6 @@ from sidecar.indexing.stage_one.data_file import DataFile, PagesResult, WantedCo
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
 from sidecar.indexing.stage_one.orc_file import OrcDataFile
 from sidecar.indexing.stage_one.parquet_file import ParquetDataFile
-from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.storage.source import Source
 
 ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
@@ -193,7 +192,7 @@ def _index_piece(
         return
     try:
         _check_size(source, piece)
-        source = _unlocked(source, piece, plan)
+        source = plain_source(source, piece.format.value, plan.access.keys)
         opened = open_with(source, shared.metadata(source, piece.format.value))
         columns = ColumnsInFile(opened.leaves, plan.schema, plan.name_mapping, piece.identity)
         found = {column.field_id: columns.find(column.field_id) for column in plan.columns}
@@ -252,16 +251,6 @@ def _check_size(source: Source, piece: FilePiece) -> None:
         raise DamagedFileError(
             "the file's size differs from the table's metadata", expected=piece.size, found=source.size
         )
-
-
-def _unlocked(source: Source, piece: FilePiece, plan: BuildPlan) -> Source:
-    """Return the file's plaintext view; without the keys the file itself, whose encrypted columns are not indexed."""
-    if plan.access.keys is None or piece.format != FileFormat.PARQUET:
-        return source
-    try:
-        return unlock(source, plan.access.keys)
-    except UsageError:  # the key of its footer is missing
-        return source
 
 
 def _encrypted_fields(
