@@ -243,13 +243,19 @@ class _Dictionary:
     """A dictionary. ``sizes`` (int64[n]) are the bytes of its entries, ``nan`` (bool[n]) says which are NaN."""
 
     def __init__(self, page: DictionaryPage, leaf: Leaf, ordering: Ordering) -> None:
-        self._values = _dictionary_array(page, leaf)
+        self._page = page
+        self._leaf = leaf
         self._ordering = ordering
-        self.keys = _keys(self._values, ordering)
         self.sizes = page.spans.lengths if page.width is None else np.zeros(page.num_values, np.int64)
-        self.nan = self.keys.nan if self.keys.nan is not None else np.zeros(page.num_values, np.bool_)
+        nan = self.keys.nan if ordering.kind == "float" else None
+        self.nan = np.zeros(page.num_values, np.bool_) if nan is None else nan
         self.is_in_use = False
         """Whether a page has referred to it. Ranking pays from the second page on."""
+
+    @cached_property
+    def keys(self) -> _Keys:
+        """All entries. The first page needs only some, and making keys of all takes longer than decoding a page."""
+        return _keys(_dictionary_array(self._page, self._leaf), self._ordering)
 
     @cached_property
     def ranks(self) -> npt.NDArray[np.int64]:
@@ -263,10 +269,19 @@ class _Dictionary:
 
     def bounds(self, count: int, data: Bytes) -> tuple[bytes, bytes]:
         """Return the PLAIN bounds of the entries that ``count`` indices refer to; NaN only if all of them are NaN."""
-        used = np.zeros(len(self.sizes), np.bool_)
+        page, ordering, used = self._page, self._ordering, np.zeros(len(self.sizes), np.bool_)
         mark_indices(data, count, used)
-        keys = _keys(self._values.take(np.flatnonzero(used)), self._ordering)
-        low, high = keys.extremes(0, int(used.sum()))
+        entries = np.flatnonzero(used)
+        if page.width is not None:
+            rows = page.data.reshape(-1, page.width).take(entries, axis=0).reshape(-1)
+            if ordering.kind in ("bytes", "decimal"):
+                return _row_bounds(rows, len(entries), page.width, signed=ordering.kind == "decimal")
+            keys = _keys(_plain_array(rows, len(entries), page.width), ordering)
+        elif ordering.kind == "bytes":
+            return _span_bounds(page.data, page.spans.starts[entries], page.spans.lengths[entries])
+        else:
+            keys = _keys(page.binaries(pa.binary()).take(entries), ordering)
+        low, high = keys.extremes(0, len(entries))
         return keys.plain(low), keys.plain(high)
 
 
@@ -300,7 +315,8 @@ class PageFolder:
             decoded = check_size(self.leaf, encoding, count, data)
             if encoding == PLAIN and self.leaf.width is not None:
                 if self.ordering.kind in ("bytes", "decimal"):
-                    _sum_up_rows(page, count, data, self.leaf.width, signed=self.ordering.kind == "decimal")
+                    signed = self.ordering.kind == "decimal"
+                    page.lower, page.upper = _row_bounds(data, count, self.leaf.width, signed=signed)
                     return page
                 self._sum_up(_plain_array(data, count, self.leaf.width), [(page, count)])
                 return page
@@ -370,16 +386,22 @@ def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:
     starts, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
     if not byte_array_spans(data, count, starts, lengths):
         raise DamagedFileError("a value is longer than the rest of its page")
-    low, high = (int(place) for place in kernels.span_extremes(data, starts, lengths))
-    page.lower = data[starts[low] : starts[low] + lengths[low]].tobytes()
-    page.upper = data[starts[high] : starts[high] + lengths[high]].tobytes()
+    page.lower, page.upper = _span_bounds(data, starts, lengths)
     page.data_bytes = int(lengths.sum())
 
 
-def _sum_up_rows(page: PageValues, count: int, data: Bytes, width: int, *, signed: bool) -> None:
-    """Sum up PLAIN values of fixed length, compared in place."""
+def _span_bounds(data: Bytes, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> tuple[bytes, bytes]:
+    """Return the lowest and the highest of the byte strings at ``starts``, compared in place."""
+    low, high = (
+        data[starts[at] : starts[at] + lengths[at]].tobytes() for at in kernels.span_extremes(data, starts, lengths)
+    )
+    return low, high
+
+
+def _row_bounds(data: Bytes, count: int, width: int, *, signed: bool) -> tuple[bytes, bytes]:
+    """Return the lowest and the highest of ``count`` PLAIN values of fixed length, compared in place."""
     low, high = (int(row) * width for row in kernels.row_extremes(data, width, count, signed))
-    page.lower, page.upper = data[low : low + width].tobytes(), data[high : high + width].tobytes()
+    return data[low : low + width].tobytes(), data[high : high + width].tobytes()
 
 
 def check_encoding(encoding: int) -> None:
