@@ -8,7 +8,7 @@ from sidecar.errors import SidecarError, StorageError, place_and_reason
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
-from sidecar.parquet.page_indexes.build import ScannedChunk, scan_chunk, scan_first_page
+from sidecar.parquet.page_indexes.build import ScannedChunk, scan_chunk, scan_one_page
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex
 from sidecar.parquet.verify.filters import ValueLookup
 from sidecar.parquet.verify.page_index import contradictions, misplaced_pages
@@ -42,14 +42,16 @@ class GivenIndexes:
 
 
 def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIndexes, *, whole: bool) -> ChunkCheck:
-    """Compare ``given`` with the pages of a chunk: all of them (``whole``), or up to the first that has a value.
+    """Compare ``given`` with the pages of a chunk: all of them (``whole``), or one that has a value.
 
     Raises :class:`StorageError`. If a page cannot be read or decoded, the result's ``not_compared`` says why.
     """
     lookup = None if given.filter is None else ValueLookup(chunk.leaf, given.filter)
     try:
-        scan = scan_chunk if whole else scan_first_page
-        scanned = scan(source, footer, chunk, lookup)
+        if whole:
+            scanned = scan_chunk(source, footer, chunk, lookup)
+        else:
+            scanned = scan_one_page(source, footer, chunk, lookup, given.offset_index)
     except StorageError:
         raise
     except SidecarError as error:

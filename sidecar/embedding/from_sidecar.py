@@ -54,8 +54,8 @@ from sidecar.storage.source import AnyPath
 
 log = logging.getLogger(__name__)
 
-WRITERS = 3
-"""Threads that write files: while one waits for the disk and one for its proof, another copies."""
+WRITERS = 4
+"""Threads that write files: while two wait for the disk and one for its proof, another copies."""
 PROVERS = 2
 """Threads that prove files: a proof takes the digest of all pages, which costs more than their copy."""
 ONE_SIDECAR = "one sidecar is read for all files"
@@ -130,7 +130,7 @@ class _Restoring:
     """Writes files with the indexes that a sidecar has of them. A context manager: it frees what it holds.
 
     This thread reads the indexes of files while others copy their pages. Filters of all files are loaded once, after
-    the first copies have begun. At most four files are open.
+    the first copies have begun. At most five files are open.
     """
 
     def __init__(self, sidecar: SidecarFile, finder: Finder, choice: RestoreChoice, new: NewFiles) -> None:

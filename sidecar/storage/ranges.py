@@ -12,8 +12,7 @@ from sidecar.storage.source import Source, costs_no_request, gap_of, requests_at
 _MOST_JOINED = 1 << 20
 """A local read of this many bytes is not made longer: copying its parts costs more than another read."""
 _DIGEST_STEP = 8 << 20
-_LOCAL_DIGEST_STEP = 1 << 20
-"""Bytes that are hashed at once: a request to a store takes long, but what is read from a disk stays in the cache."""
+"""Bytes that are hashed at once: a request to a store takes long, and each step waits for the interpreter's lock."""
 
 
 def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -35,7 +34,7 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
             expected=f"at most {source.size} bytes",
             found=f"{total} bytes",
         )
-    digest, step = hashlib.sha256(), _LOCAL_DIGEST_STEP if costs_no_request(source) else _DIGEST_STEP
+    digest, step = hashlib.sha256(), _DIGEST_STEP
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
         for at in range(offset, offset + length, step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,36 @@ def test_pages_of_nulls_are_passed_over_up_to_one_with_values(tmp_path: Path) ->
     ((source, footer, chunk, _),) = _chunks(path)
     given = GivenIndexes(SplitBlockBloomFilter.empty(8))
     assert ask_pages(source, footer, chunk, given, whole=False).contradiction
+
+
+def test_a_large_dictionary_is_not_read_where_the_last_page_does_without(tmp_path: Path) -> None:
+    path, values = tmp_path / "a.parquet", np.random.default_rng(1).permutation(100_000) * 7 + 1
+    options: dict[str, Any] = {"dictionary_pagesize_limit": 256 << 10, "compression": "none"}
+    pq.write_table(pa.table({"k": values}), path, write_page_index=True, max_rows_per_page=5_000, **options)
+    ((source, footer, chunk, given),) = _chunks(path)
+    column, offset = given.column_index, given.offset_index
+    assert column is not None
+    assert offset is not None
+    counted, last = CountingSource(source), offset.num_pages - 1
+    empty = SplitBlockBloomFilter.empty(8)
+    said = ask_pages(counted, footer, chunk, GivenIndexes(empty, column, offset), whole=False)
+    assert (said.pages, said.values, "denies" in said.contradiction) == (
+        1,
+        100_000 - offset.first_row_indexes[last],
+        True,
+    )
+    assert counted.bytes_read < 128 << 10 < chunk.data_page_offset - chunk.start
+    assert not (said := ask_pages(source, footer, chunk, given, whole=False)).contradiction + said.misplaced
+
+    def asked(column: Any = column, offset: Any = offset) -> Any:
+        return ask_pages(source, footer, chunk, GivenIndexes(None, column, offset), whole=False)
+
+    high = [*column.min_values[:last], (1 << 40).to_bytes(8, "little")]
+    assert f"page {last} has a value below" in asked(replace(column, min_values=high)).contradiction
+    rows = replace(offset, first_row_indexes=offset.first_row_indexes + np.eye(1, last + 1, last, dtype=np.int64)[0])
+    assert f"first_row_index of page {last}" in asked(offset=rows).misplaced
+    moved = replace(offset, offsets=offset.offsets + 1)  # no page begins there, so the first one is read
+    assert "offset of page 0" in asked(offset=moved).misplaced
 
 
 @pytest.mark.parametrize(

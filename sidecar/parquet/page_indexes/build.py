@@ -55,6 +55,7 @@ from sidecar.parquet.page_indexes.page_index import (
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     HEADER_WINDOW,
+    PLAIN,
     ChunkReader,
     PageHeader,
     check_dictionary_place,
@@ -67,6 +68,9 @@ from sidecar.storage.source import Source
 
 WINDOW = 4 << 20
 """Bytes of a chunk that one read fetches."""
+
+LARGE_DICTIONARY = 64 << 10
+"""Stored bytes of a dictionary page that are not read for one page, if another page does without it."""
 
 MAX_BOUND = 4096
 """Bytes of bounds a page, on average, above which a ColumnIndex is not worth its size."""
@@ -95,9 +99,12 @@ class ScannedPage:
 class ScannedChunk:
     """The data pages of a chunk; those without entries are in ``empty_pages``.
 
-    ``reason`` says why the values could not be decoded; ``""`` if they could.
+    ``first`` is the number of the first one, ``first_row`` that of its first row. ``reason`` says why the values could
+    not be decoded; ``""`` if they could.
     """
 
+    first: int = 0
+    first_row: int = 0
     pages: list[ScannedPage] = field(default_factory=list)
     empty_pages: list[PageHeader] = field(default_factory=list)
     reason: str = ""
@@ -157,18 +164,34 @@ def scan_chunk(
     return _scan(source, chunk, footer.row_groups[chunk.row_group].num_rows, folder, taker)
 
 
-def scan_first_page(
-    source: Source, footer: Footer, chunk: ColumnChunk, taker: StoredValues | None = None
+def scan_one_page(
+    source: Source,
+    footer: Footer,
+    chunk: ColumnChunk,
+    taker: StoredValues | None = None,
+    index: OffsetIndex | None = None,
 ) -> ScannedChunk:
-    """Read the pages of a chunk up to the first one that has a value; ``taker`` gets the values up to there.
+    """Read one data page that has a value, and what is before the first such page; ``taker`` gets the values.
 
-    For most chunks these are the dictionary page and one data page. A chunk without values is read to its end.
-    ``reason`` of the answer says why the page's values could not be decoded. Raises as :func:`scan_chunk`.
+    It is the last page where ``index`` leads to one of PLAIN values and a large dictionary comes before the first page,
+    because decoding the dictionary takes longer than all else. In other chunks, and in those with a broken last page,
+    it is the first one with a value: mostly the dictionary page and one data page are read. A chunk without values is
+    read to its end. ``reason`` of the answer says why the page's values could not be decoded. Raises as
+    :func:`scan_chunk`.
     """
     ordering = find_ordering(footer, chunk.leaf)
     folder = PageFolder(chunk.leaf, ordering) if isinstance(ordering, Ordering) else None
     with located(source.name, chunk.leaf.path):
         reader = ChunkReader(source, chunk, HEADER_WINDOW)
+        if index is not None and (last := _last_page(reader, chunk, index)) is not None:
+            scan = _ChunkScan(reader, chunk, folder, taker)
+            with suppress(DamagedFileError):
+                scan.page(last, first=False)
+            if scan.has_value:
+                rows = footer.row_groups[chunk.row_group].num_rows - scan.result.pages[0].rows
+                scan.result.first, scan.result.first_row = index.num_pages - 1, rows
+                scan.hand_over()
+                return scan.result
         scan = _ChunkScan(reader, chunk, folder, taker)
         for number, page in enumerate(reader.pages()):
             with located(source.name, chunk.leaf.path, page.offset):
@@ -177,6 +200,18 @@ def scan_first_page(
                 break
         scan.hand_over()
     return scan.result
+
+
+def _last_page(reader: ChunkReader, chunk: ColumnChunk, index: OffsetIndex) -> PageHeader | None:
+    """Return the last page by ``index`` if it has PLAIN values and the first page has a large dictionary before it."""
+    at = int(index.offsets[-1]) if index.num_pages > 1 else 0
+    if chunk.data_page_offset - chunk.start < LARGE_DICTIONARY or not chunk.data_page_offset < at < reader.end:
+        return None
+    try:
+        page = reader.header(at)
+    except (DamagedFileError, UnsupportedFeatureError):
+        return None
+    return page if page.is_data and page.encoding == PLAIN else None
 
 
 def nan_counts(pages: Sequence[ScannedPage]) -> list[int]:

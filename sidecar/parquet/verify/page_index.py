@@ -108,10 +108,10 @@ def _against_pages(
 def misplaced_pages(index: OffsetIndex, scanned: ScannedChunk, *, whole: bool) -> Iterator[str]:
     """Yield the scanned pages that are not where the index says.
 
-    ``whole`` says whether all pages of the chunk were scanned, or only the first ones.
+    ``whole`` says whether all pages of the chunk were scanned, or only some.
     """
-    if scanned.pages and not _fits(index.num_pages, len(scanned.pages), whole):
-        yield f"{index.num_pages} pages, the column chunk has {len(scanned.pages)}"
+    if problem := _page_count_problem(index.num_pages, scanned, whole):
+        yield problem
         return
     yield from _located_elsewhere(index, scanned)
 
@@ -121,25 +121,28 @@ def contradictions(
 ) -> Iterator[str]:
     """Yield contradictions between a ColumnIndex and scanned pages.
 
-    ``whole`` says whether all pages of the chunk were scanned, or only the first ones. An index without nan_counts does
+    ``whole`` says whether all pages of the chunk were scanned, or only some. An index without nan_counts does
     not contradict NaN, because writers leave NaN out of bounds.
     """
     pages = scanned.pages
-    if pages and not _fits(index.num_pages, len(pages), whole):
-        yield f"{index.num_pages} pages, the column chunk has {len(pages)}"
+    if problem := _page_count_problem(index.num_pages, scanned, whole):
+        yield problem
         return
     if scanned.reason:
         return
-    yield from _counted_problems(index, pages)
+    yield from _counted_problems(index, pages, scanned.first)
     ordering = find_ordering(footer, chunk.leaf)
     if isinstance(ordering, Ordering):
-        yield from _bounds_problems(ordering, index, pages)
+        yield from _bounds_problems(ordering, index, pages, scanned.first)
         if whole:
             yield from _nan_problems(index, nan_counts(pages))
 
 
-def _fits(num_pages: int, scanned: int, whole: bool) -> bool:
-    return num_pages == scanned if whole else num_pages >= scanned
+def _page_count_problem(num_pages: int, scanned: ScannedChunk, whole: bool) -> str:
+    """Return how the pages of an index differ in number from those that were scanned; ``""`` if they need not."""
+    seen = scanned.first + len(scanned.pages)
+    fits = not scanned.pages or (num_pages == seen if whole else num_pages >= seen)
+    return "" if fits else f"{num_pages} pages, the column chunk has {seen}"
 
 
 def _location_problems(index: OffsetIndex, scanned: ScannedChunk, is_arrow: bool) -> Iterator[str]:
@@ -156,8 +159,8 @@ def _location_problems(index: OffsetIndex, scanned: ScannedChunk, is_arrow: bool
 
 def _located_elsewhere(index: OffsetIndex, scanned: ScannedChunk) -> Iterator[str]:
     """Yield the pages that are not where the index says. The index has at least as many pages."""
-    pages, first_row = scanned.pages, 0
-    for i, page in enumerate(pages):
+    first_row = scanned.first_row
+    for i, page in enumerate(scanned.pages, scanned.first):
         if not page.starts_row:
             yield f"page {i} does not begin with a row"
         for name, found, want in (
@@ -191,9 +194,11 @@ def _nan_problems(index: ColumnIndex, nans: Sequence[int]) -> Iterator[str]:
             yield f"page {i} has {count} NaN, not {index.nan_counts[i]}"
 
 
-def _bounds_problems(ordering: Ordering, index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
+def _bounds_problems(
+    ordering: Ordering, index: ColumnIndex, pages: Sequence[ScannedPage], first: int = 0
+) -> Iterator[str]:
     """Yield the pages that have values outside their bounds. Bounds that are wider than the values are right."""
-    for i, page in enumerate(pages):
+    for i, page in enumerate(pages, first):
         values = page.values
         if values is None or values.lower is None or values.upper is None:
             continue
@@ -216,9 +221,9 @@ def _outside(page: int, ordering: Ordering, index: ColumnIndex, lower: bytes, up
         yield f"page {page} has a value above its max_value"
 
 
-def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage]) -> Iterator[str]:
+def _counted_problems(index: ColumnIndex, pages: Sequence[ScannedPage], first: int = 0) -> Iterator[str]:
     """Yield the pages whose nulls or levels differ from the index."""
-    for i, page in enumerate(pages):
+    for i, page in enumerate(pages, first):
         levels = page.levels
         if levels is None:
             continue
