@@ -123,6 +123,27 @@ def test_what_the_kernel_copied_is_not_copied_again(
     assert (tmp_path / "file").read_bytes() == data[11:4_011]
 
 
+@pytest.mark.skipif(not hasattr(os, "copy_file_range"), reason="the kernel copies nothing here")
+def test_whole_blocks_are_copied_apart_so_that_file_systems_can_share_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """XFS and Btrfs share what begins and ends with a block in both files, and copy all else."""
+    data, asked, copy = os.urandom(50_000), list[tuple[int, int]](), os.copy_file_range
+    (tmp_path / "source").write_bytes(data)
+
+    def noted(source: int, target: int, count: int, offset_src: int) -> int:
+        assert os.lseek(target, 0, os.SEEK_CUR) == offset_src
+        asked.append((offset_src, count))
+        return copy(source, target, count, offset_src)
+
+    monkeypatch.setattr(os, "copy_file_range", noted)
+    with create_target(str(tmp_path / "file")) as target:
+        target.write(data[:100])
+        target.copy(LocalSource(str(tmp_path / "source")), 100, 49_000)
+    assert (tmp_path / "file").read_bytes() == data[:49_100]
+    assert asked == [(100, 3_996), (4_096, 40_960), (45_056, 4_044 - HELD_LENGTH)]
+
+
 @pytest.mark.parametrize("kernel", [True, False])
 def test_a_source_that_ends_early_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool) -> None:
     if not kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,7 @@ class BuildRequest:
     one. ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and
     carry over what the table still has of its last sidecar. ``merge_up_to``: the bytes up to which all segments become
     one; of any size if there is no new one. ``None``: at most two are left (:mod:`sidecar.bundle.merging.arrangement`).
+    ``longest_wait``: for how long files may wait at most until a large sidecar is written anew for them.
     ``thorough``: look at all checksums of the earlier sidecar before anything is indexed.
     ``what``: the operation, for the log and the history of the sidecar. ``at`` and ``started`` are the time when it
     began, of the calendar and of the clock.
@@ -68,6 +69,7 @@ class BuildRequest:
     most_files: int | None = None
     only_carry: bool = False
     merge_up_to: int | None = None
+    longest_wait: timedelta | None = None
     thorough: bool = True
     schema: Schema | None = None
     what: str = "build"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from pyiceberg.table import Table
@@ -82,9 +83,14 @@ def refresh(
     return _refreshed(table, request, at, dry_run)
 
 
-def refresh_thoroughly(table: Table, means: BuildMeans, dry_run: bool = False) -> RefreshReport:
-    """Do the same as :func:`refresh`, but read the whole sidecar first, and index again what is damaged in it."""
-    request = BuildRequest(means, merge_up_to=costs.MERGED_AT_ONCE, what="refresh")
+def refresh_thoroughly(
+    table: Table, means: BuildMeans, longest_wait: timedelta | None = None, dry_run: bool = False
+) -> RefreshReport:
+    """Do the same as :func:`refresh`, but read the whole sidecar first, and index again what is damaged in it.
+
+    ``longest_wait``: for how long a new file may wait at most, because the sidecar is large.
+    """
+    request = BuildRequest(means, merge_up_to=costs.MERGED_AT_ONCE, longest_wait=longest_wait, what="refresh")
     return _refreshed(table, request, None, dry_run)
 
 

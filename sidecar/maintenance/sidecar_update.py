@@ -90,7 +90,8 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
     is_large = found is not None and not is_displaced and found.statistics.file_size_in_bytes > costs.LARGE
     if prepared.indexable:
         late = _behind(table, snapshot_id, found) if found is not None and is_large else timedelta.max
-        if uncovered <= costs.FEW_ROWS and late <= costs.NOT_LONG:
+        size = 0 if found is None else found.statistics.file_size_in_bytes
+        if uncovered <= costs.FEW_ROWS and late <= costs.longest_wait(size, prepared.request.longest_wait):
             return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
         return Build(prepared, reason)
     if found is None or can_improve or is_displaced:

@@ -278,9 +278,9 @@ class _Night:
     def _refreshed(self, table: Table) -> RefreshReport:
         """Refresh a table. A night has the time to look for damage in all of the sidecar, and to merge a large one too,
         which a refresh with new files leaves."""
-        first = refresh_thoroughly(table, self.means, self.dry_run)
+        first = refresh_thoroughly(table, self.means, self.max_behind, self.dry_run)
         if first.action == "written" and first.file_size > costs.MERGED_AT_ONCE and not self.dry_run:
-            second = refresh_thoroughly(table, self.means)
+            second = refresh_thoroughly(table, self.means, self.max_behind)
             first.statistics_path, first.file_size = second.statistics_path, second.file_size
             first.seconds += second.seconds
         return first

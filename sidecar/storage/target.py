@@ -64,6 +64,7 @@ of its footer, ``PAR1``) nor an ORC file (the end of its postscript, its length)
 
 _JOINED_LENGTH = 64 << 10
 _KERNEL_COPY_LENGTH = 256 << 20
+_BLOCK = 4096
 _CLEAR_AGAIN_AFTER = 3600.0
 _FOOTER_LENGTH_TAG = 0x08
 _LONGEST_NAME = 255
@@ -211,9 +212,11 @@ class _LocalTarget:
         """Return the bytes copied: fewer than ``length`` where the kernel cannot go on or the file ends."""
         copied = 0
         while copied < length and hasattr(os, "copy_file_range"):
-            step = min(length - copied, _KERNEL_COPY_LENGTH)
+            at, step = offset + copied, min(length - copied, _KERNEL_COPY_LENGTH)
+            # Whole blocks alone: XFS and Btrfs share them between the files, and then write none.
+            step = min(step, -at % _BLOCK) or max(step - step % _BLOCK, min(step, _BLOCK))
             try:
-                done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=offset + copied)
+                done = os.copy_file_range(source.fileno(), self._fd, step, offset_src=at)
             except OSError:  # the caller copies the rest block by block; a real error shows up there
                 os.lseek(self._fd, self.position, os.SEEK_SET)  # bytes may have been written before the error
                 break

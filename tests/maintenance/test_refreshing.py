@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import sidecar
 from sidecar.bundle.runs import history_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import observe
-from sidecar.maintenance import costs
+from sidecar.maintenance import costs, sidecar_update
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import blobs_of, set_foreign
@@ -269,6 +270,14 @@ def test_a_large_sidecar_waits_until_enough_is_missing(table: Any, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(costs, "NOT_LONG", timedelta(seconds=-1))
         assert refresh(table, dry_run=True).action == "written"
+    in_two_hours, actions = time.time() + 7200, []
+    with monkeypatch.context() as patch:
+        patch.setattr(sidecar_update.time, "time", lambda: in_two_hours)
+        for hourly, limit in ((costs.HOURLY, 9), (1000, 9), (1000, 1)):
+            patch.setattr(costs, "HOURLY", hourly)
+            (cared,) = sidecar.care(table, max_behind=timedelta(hours=limit), dry_run=True).tables
+            actions.append(cared.refresh and cared.refresh.action)
+    assert actions == ["written", "postponed", "written"], "a larger one waits for longer, but no longer than the limit"
     monkeypatch.setattr(costs, "FEW_ROWS", 0.005)
     assert refresh(table).action == "written"
 
