@@ -67,12 +67,11 @@ def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
     has_s3fs = _can_help(io) if _is_arrow(io) else hasattr(fsspec_of(file_at(io, location)), "call_s3")
     if length < WORTH_ANOTHER_CLIENT or not _is_on_s3(location) or has_s3fs:
         return []
-    way = "pip install s3fs"
-    if _is_arrow(io) and not _OF_ARROW.isdisjoint(io.properties):
-        way += ", and in the catalog py-io-impl: pyiceberg.io.fsspec.FsspecFileIO, which takes no role (s3.role-arn)"
+    is_other = not _is_arrow(io) or not _OF_ARROW.isdisjoint(io.properties)
+    way = ", and in the catalog py-io-impl: pyiceberg.io.fsspec.FsspecFileIO (it takes no role)" if is_other else ""
     return [
         f"{size_text(length)} of the earlier sidecar were read and sent back to S3: Arrow's client copies no ranges "
-        f"inside the store. s3fs does: {way}"
+        f"inside the store. s3fs does: pip install s3fs{way}"
     ]
 
 
@@ -205,8 +204,7 @@ class S3Upload:
 
     def _is_before(self, pending: _PendingCopy) -> bool:
         """Return whether the copied object has what is held just before the range: then that is copied with it."""
-        held = bytes(self._buffer)
-        return pending.source.read(pending.offset - len(held), len(held)) == held
+        return pending.source.read(pending.offset - len(self._buffer), len(self._buffer)) == self._buffer
 
     def _copy_parts(self, origin: _StoredObject, offset: int, length: int) -> bool:
         """Have S3 copy a range. ``False``: it does not do that, and the range is not in the object."""
