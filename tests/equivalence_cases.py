@@ -207,7 +207,7 @@ def _steps_of(features: tuple[str, ...]) -> list[Callable[[History], str | None]
 def damaged(history: History) -> Iterator[str]:
     """The sidecars of the table as they are, or some of them with wrong bytes, too short, or gone, for a while."""
     rng, entries = history.rng, history.table.metadata.statistics
-    what = rng.choice([*["none"] * 6, "bits", "bytes", "short", "gone"])
+    what = rng.choice([*["none"] * 6, *DAMAGE])
     if not entries or what == "none":
         yield "none"
         return
@@ -215,13 +215,20 @@ def damaged(history: History) -> Iterator[str]:
     if not path.exists():
         yield "none"
         return
-    whole = bytearray(path.read_bytes())
-    data: bytes | None = bytes(whole[: rng.randrange(len(whole))])
-    if what == "gone":
-        data = None
-    elif what != "short":
-        for at in rng.sample(range(len(whole)), min(len(whole), 1 if what == "bits" else len(whole) // 50)):
-            whole[at] ^= 1 << rng.randrange(8)
-        data = bytes(whole)
-    with replaced(path, data):
+    with replaced(path, spoilt(path.read_bytes(), what, rng)):
         yield what
+
+
+DAMAGE = ("bits", "bytes", "short", "gone")
+
+
+def spoilt(data: bytes, what: str, rng: random.Random) -> bytes | None:
+    """The bytes of a file after one kind of :data:`DAMAGE`; ``None`` if it is gone."""
+    if what == "gone":
+        return None
+    if what == "short":
+        return data[: rng.randrange(len(data))]
+    whole = bytearray(data)
+    for at in rng.sample(range(len(whole)), min(len(whole), 1 if what == "bits" else len(whole) // 50)):
+        whole[at] ^= 1 << rng.randrange(8)
+    return bytes(whole)

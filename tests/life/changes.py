@@ -36,6 +36,7 @@ from tests.life.conditions import askable_columns
 from tests.life.sidecar_changes import (
     build,
     collect_garbage,
+    damage,
     embed,
     expire_registrations,
     refresh,
@@ -56,7 +57,7 @@ def append(life: Life) -> str:
     if can_be_orc and life.rng.random() < 0.5:
         append_odd_orc(life.table, data, life.rng)
     else:
-        files.append(life.table, files.data_files(life.table, data), branch)
+        files.append(life.table, life.new_files(data), branch)
     life.note_rows({**rows, **new}, branch)
     return f"append {len(new)} to {branch}"
 
@@ -68,7 +69,7 @@ def delete_rows(life: Life) -> str | None:
 
 def overwrite_rows(life: Life) -> str | None:
     """Rows of a range of ids leave, and others come."""
-    if life.head().equality_deletes:
+    if life.head().equality_deletes or life.encrypted:
         return None
     data, new = life.new_rows(life.rng.choice([1, 5]))
     return _rewrite(life, files.data_files(life.table, data), new)
@@ -76,7 +77,7 @@ def overwrite_rows(life: Life) -> str | None:
 
 def _rewrite(life: Life, files_of_new: list[DataFile], new: dict[int, Row]) -> str | None:
     rows, table = life.begin(), life.table
-    if not rows or life.head_before.equality_deletes:
+    if not rows or life.head_before.equality_deletes or life.encrypted:
         return None
     start = life.rng.randrange(life.next_id)
     stop = start + life.rng.choice([1, 4, 40])
@@ -94,7 +95,7 @@ def _rewrite(life: Life, files_of_new: list[DataFile], new: dict[int, Row]) -> s
 def delete_by_predicate(life: Life) -> str | None:
     """pyiceberg deletes rows by a column's value: whole files where it can, else it writes files anew."""
     rows = life.begin()
-    if not rows or life.head_before.equality_deletes or files.has_transforms(life.table):
+    if not rows or life.head_before.equality_deletes or files.has_transforms(life.table) or life.encrypted:
         return None
     names = [n for n, (_, kind) in askable_columns(life.schema).items() if isinstance(kind, LongType | StringType)]
     name = life.rng.choice(sorted(names))
@@ -285,7 +286,7 @@ def stage(life: Life) -> str | None:
     """Write, audit, publish: a snapshot without a ref."""
     rows = life.begin()
     data, new = life.new_rows(life.rng.choice([2, 9]))
-    made = files.data_files(life.table, data)
+    made = life.new_files(data)
     files.append(life.table, made, None)
     life.table.refresh()
     snapshot = life.table.metadata.snapshots[-1]
@@ -409,7 +410,7 @@ CHANGES: dict[Change, int] = {
     drop_ref: 1, roll_back: 2, set_current: 1, stage: 1, cherry_pick: 2, expire_snapshots: 1, promote_column: 2,
     rename_column: 2, drop_column: 1, add_column: 1, drop_and_add_column: 2, swap_columns: 1, upgrade: 1,
     change_partitions: 2, build: 5, refresh: 4, expire_registrations: 1, collect_garbage: 1,
-    register_others: 1, embed: 2, move: 1,
+    register_others: 1, embed: 2, move: 1, damage: 1,
 }  # fmt: skip
 """The changes, and how often each is tried."""
 

@@ -66,17 +66,36 @@ def check_condition(
     said = (text, where, settings, life.history.log)
     try:
         with way(**settings):
-            planned = sidecar.plan(life.table, text, allow_equality_deletes=True, **where)
+            planned = sidecar.plan(life.table, text, allow_equality_deletes=True, **where, **life.keys)
     except UnsupportedFeatureError as error:
         if not isinstance(error.__cause__, TypeError):
             raise
         life.tally["refused"] += 1  # pyiceberg 0.12 compares a NULL of an identity partition with a range's end
         return
     life.tally["plans"] += 1
+    life.tally["plans of encrypted files"] += life.encrypted
     check_plan(life, planned, snapshot, truth, said)
+    if life.client is not None:
+        check_served(life, text, snapshot, truth, where)
     compared = {askable_columns(planned.table.schema())[name][1].__class__ for name in condition.columns()}
     if not compared & {*NOT_COMPARED}:
         check_rows(life, planned, contents.equality_deletes, contents.rows, truth, said)
+
+
+def check_served(life: Life, text: str, snapshot: Snapshot, truth: Mapping[int, Truth], where: dict[str, Any]) -> None:
+    """A client of the server finds what the table's own catalog does, by plans of its own and by the server's."""
+    table, said = life.client.load_table(life.name), (text, where, "served", life.history.log)
+    planned = sidecar.plan(table, text, allow_equality_deletes=True, **where)
+    check_plan(life, planned, snapshot, truth, said)
+    if not life.contents[snapshot.snapshot_id].equality_deletes:
+        kept = {
+            task.file.file_path
+            for task in table.scan(planned.row_filter, snapshot_id=snapshot.snapshot_id).plan_files()
+        }
+        places = life.file_of_id(snapshot)
+        lost = [key for key, one in truth.items() if one.must and places[key] not in kept]
+        assert not lost, ("the server dropped files of matching rows", lost, said)
+        life.tally["served plans"] += 1
 
 
 def check_plan(life: Life, planned: Plan, snapshot: Snapshot, truth: Mapping[int, Truth], said: Any) -> None:
@@ -138,7 +157,7 @@ def check_search(life: Life, rng: random.Random) -> None:
     value = row.get(field_id)
     value = any_value(kind, rng, life.mixed) if value is None else value
     text = "NaN" if value != value else literal_text(value, kind).strip("'").replace("''", "'")
-    found = sidecar.find(life.table, {name: text}, threads=1)
+    found = sidecar.find(life.table, {name: text}, threads=1, **life.keys)
     life.tally["searches"] += 1
     said = (name, text, found.snapshots, life.history.log)
     # Readers disagree about times of some zones in ORC files, so that find does not answer for these files.
@@ -193,4 +212,5 @@ def check_distinct_values(life: Life) -> None:
 def check_entries(life: Life) -> None:
     """Each registered statistics file is there."""
     for entry in life.table.metadata.statistics:
-        assert local(entry.statistics_path).is_file(), (entry.statistics_path, life.history.log)
+        path = local(entry.statistics_path)
+        assert path.is_file() or path.name in life.damaged, (entry.statistics_path, life.history.log)

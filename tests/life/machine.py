@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from tests.life.checks import check
 from tests.life.sidecar_changes import build
 from tests.life.spark_changes import check_in_spark
 from tests.life.table_life import Change, Life, SharedCatalog
+from tests.serving.served import served as served_catalog
 from tests.tables import new_catalog
 
 SEEDS = st.integers(0, (1 << 16) - 1)
@@ -106,15 +108,23 @@ def _rule_of(change: Change, name: str) -> Any:
 class LocalLives(Lives):
     """Lives without the JVM, each in a catalog of its own."""
 
+    more_columns = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="life-")
+        self.servers = ExitStack()
 
     def new_life(self, seed: int) -> Life:
-        return Life(SharedCatalog(new_catalog(self.folder)), next(numbers), random.Random(seed), mixed=seed % 4 == 3)
+        mixed, encrypted, place = seed % 4 == 3, seed % 4 == 2, SharedCatalog(new_catalog(self.folder))
+        made = Life(place, next(numbers), random.Random(seed), mixed, self.more_columns, encrypted)
+        if seed % 4 == 1:
+            made.client = self.servers.enter_context(served_catalog(made.catalog, commits=True)).catalog()
+        return made
 
     def teardown(self) -> None:
         super().teardown()
+        self.servers.close()
         if self.life is not None:
             self.life.catalog.close()
         shutil.rmtree(self.folder, ignore_errors=True)

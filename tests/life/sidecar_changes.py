@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from pyiceberg.table.refs import SnapshotRefType
 
 import sidecar
+from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.refs import schema_at
+from tests.equivalence_cases import DAMAGE, spoilt
 from tests.iceberg.cases import local
 from tests.life.table_life import Life, leaf_paths
 from tests.maintenance import cases as care
@@ -21,7 +24,7 @@ IN_PROCESS: dict[str, Any] = {"engine": "local"}
 
 def build(life: Life, **engine: Any) -> str | None:
     """Index some columns of the head, of a branch or of an older snapshot."""
-    rng, table = life.rng, life.table
+    rng, table = life.rng, life.seen()
     if table.current_snapshot() is None:
         return None
     at: int | str | None = None
@@ -38,7 +41,9 @@ def build(life: Life, **engine: Any) -> str | None:
         "full": rng.random() < 0.15,
         "save": rng.random() < 0.5,
     }
-    report = sidecar.build(table, chosen, kinds=kinds, threads=1, at=at, **options, **(engine or IN_PROCESS))
+    how: dict[str, Any] = {"kinds": kinds, "threads": 1, "at": at, **options, **(engine or IN_PROCESS), **life.keys}
+    report = _unless_damaged(life, lambda: sidecar.build(table, chosen, **how))
+    report = report or sidecar.build(table, chosen, force=True, **how)
     assert not report.files_failed, report.files_failed
     life.indexed = sorted({*life.indexed, *chosen})
     life.warn(report.warnings)
@@ -52,11 +57,24 @@ def refresh(life: Life, **engine: Any) -> str | None:
     ]
     branch = life.rng.choice(sorted(branches)) if branches else None
     limit = life.rng.choice([None, None, None, 1])
-    report = sidecar.refresh(life.table, threads=1, max_new_files=limit, at=branch, **(engine or IN_PROCESS))
+    how: dict[str, Any] = {"threads": 1, "max_new_files": limit, "at": branch, **(engine or IN_PROCESS), **life.keys}
+    report = _unless_damaged(life, lambda: sidecar.refresh(life.seen(), **how))
+    if report is None:
+        return f"refresh {branch}: refused"
     life.warn(report.warnings)
     if report.statistics_path is not None and report.action != "removed":
         check_recorded(life.table)
     return f"refresh {branch} {limit}: {report.action}"
+
+
+def _unless_damaged(life: Life, run: Callable[[], Any]) -> Any:
+    """What ``run`` returns; ``None`` if it is refused, because what cannot be read is replaced by ``force`` alone."""
+    try:
+        return run()
+    except SidecarError as error:
+        if not life.damaged or "--force" not in str(error):
+            raise
+        return None
 
 
 def check_recorded(table: Any) -> None:
@@ -73,7 +91,7 @@ def check_recorded(table: Any) -> None:
 
 
 def expire_registrations(life: Life) -> str:
-    report = sidecar.expire(life.table, older_than=timedelta(0), retain_last=life.rng.choice([1, 1, 2]))
+    report = sidecar.expire(life.seen(), older_than=timedelta(0), retain_last=life.rng.choice([1, 1, 2]))
     return f"expire {len(report.expired)} registrations"
 
 
@@ -83,7 +101,7 @@ def collect_garbage(life: Life) -> str:
         written = path.stat().st_mtime - 4 * care.DAY
         os.utime(path, (written, written))
     care.touch(life.table)
-    report = sidecar.gc(life.table)
+    report = sidecar.gc(life.seen())
     return f"delete {len(report.files)} sidecar files"
 
 
@@ -95,9 +113,24 @@ def register_others(life: Life) -> str | None:
     return "register another writer's statistics"
 
 
+def damage(life: Life) -> str | None:
+    """A registered file gets wrong bytes, ends too early, or is gone."""
+    files = [local(entry.statistics_path) for entry in life.table.metadata.statistics]
+    there = [path for path in files if path.is_file()]
+    if not there:
+        return None
+    path, what = life.rng.choice(there), life.rng.choice(DAMAGE)
+    data = spoilt(path.read_bytes(), what, life.rng)
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    life.damaged.add(path.name)
+    return f"damage a sidecar: {what}"
+
+
 def embed(life: Life) -> str | None:
     """Data files get filters and page indexes of their own, under new names."""
-    rows, table = life.begin(), life.table
+    rows, table = life.begin(), life.seen()
     if table.format_version != 2 or table.current_snapshot() is None:
         return None
     names = leaf_paths(table.schema())
@@ -106,7 +139,9 @@ def embed(life: Life) -> str | None:
         "page_index": life.rng.random() < 0.5,
         "refresh": life.rng.random() < 0.5,
     }
-    report = sidecar.embed(table, engine="local", threads=1, **options)
+    report = _unless_damaged(life, lambda: sidecar.embed(table, engine="local", threads=1, **options, **life.keys))
     life.note_rows(rows)
+    if report is None:
+        return "embed without the refresh"
     life.warn(report.warnings())
     return f"embed {options}: {len(report.replaced)} files"

@@ -16,10 +16,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
+from tests import equivalence_files as files
 from tests.equivalence_history import History
 from tests.iceberg.cases import local
 from tests.life.conditions import askable_columns
+from tests.life.encrypted import encrypt, keys_of
 from tests.life.values import SCHEMA, Row, by_field_id, make_record
 
 PROPERTIES = {
@@ -88,6 +91,10 @@ class Life:
     rng: random.Random
     mixed: bool = False
     """Whether some files are ORC."""
+    more_columns: int = 0
+    """How many columns the table has besides those of every life."""
+    encrypted: bool = False
+    """Whether files that pyiceberg writes are encrypted, so that it can read them no more."""
     spark: Any = None
     """A Spark session with the catalog of the table."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +114,10 @@ class Life:
     warnings: Counter[str] = field(default_factory=Counter)
     """What reports and plans warned of, by text."""
     next_id: int = 0
+    client: Any = None
+    """A catalog that is a client of a server of the table's catalog."""
+    damaged: set[str] = field(default_factory=set)
+    """Sidecars that were damaged."""
     files_of_snapshots: dict[int, list[DataFile]] = field(default_factory=dict)
     ids_of_files: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
@@ -116,7 +127,10 @@ class Life:
         written = random.Random(repr(self.rng.getstate()))  # nothing is drawn, so that lives stay as they were
         own = {name: written.choice(values) for name, values in WRITTEN_AS.items()}
         properties = {**PROPERTIES, **own, "format-version": version, **self.properties}
-        schema = Schema(*(f for f in SCHEMA.fields if f.name not in without))
+        fields = [f for f in SCHEMA.fields if f.name not in without]
+        kinds = [LongType(), StringType(), DoubleType(), TimestampType()]
+        fields += [NestedField(100 + n, f"more{n}", kinds[n % 4]) for n in range(self.more_columns)]
+        schema = Schema(*fields)
         table = self.catalog.create_table(self.name, schema, properties=properties)
         self.history = History(table, self.rng, "mixed" if self.mixed else "parquet")
         self.history.values = {name: name for name in table.schema().column_names if self._may_change(table, name)}
@@ -138,6 +152,13 @@ class Life:
     @property
     def table(self) -> Table:
         return self.history.table
+
+    def seen(self) -> Table:
+        """The table, at times as a client of the server has it."""
+        if self.client is None or self.rng.random() < 0.5:
+            return self.table
+        found: Table = self.client.load_table(self.name)
+        return found
 
     @property
     def schema(self) -> Schema:
@@ -196,6 +217,16 @@ class Life:
         written = made.to_pylist(maps_as_pydicts="strict")  # as the columns' types hold them
         return made, {key: by_field_id(self.schema, record) for key, record in zip(keys, written, strict=True)}
 
+    def new_files(self, data: pa.Table) -> list[DataFile]:
+        """Rows as data files that no snapshot has yet."""
+        made = files.data_files(self.table, data)
+        return [encrypt(file, self.rng) for file in made] if self.encrypted else made
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What sidecar's functions are told of keys."""
+        return {"encryption_keys": keys_of(self.table)} if self.encrypted else {}
+
     def data_files(self, snapshot: Snapshot) -> list[DataFile]:
         """The live data files of a snapshot, as pyiceberg reads the manifests, oldest first."""
         known = self.files_of_snapshots.get(snapshot.snapshot_id)
@@ -236,8 +267,8 @@ class Life:
     def files_of_id_ranges(self) -> list[tuple[int, DataFile]]:
         """The live files of ``main`` in an order that does not depend on their names."""
         snapshot = self.table.current_snapshot()
-        files = [] if snapshot is None else self.data_files(snapshot)
-        return sorted(((min(self.ids_in(f)), f) for f in files), key=lambda pair: (pair[0], pair[1].record_count))
+        found = [] if snapshot is None else self.data_files(snapshot)
+        return sorted(((min(self.ids_in(f)), f) for f in found), key=lambda pair: (pair[0], pair[1].record_count))
 
     def forget_file(self, path: str) -> None:
         """A file is written anew: what old snapshots hold is not known any more."""

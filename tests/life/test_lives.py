@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from sidecar.iceberg.statistics_files import entry_commits
+from tests.case_counts import TIMES
 from tests.life import changes, sidecar_changes
 from tests.life.machine import Lives, local_lives
 from tests.life.planted import planted
@@ -48,6 +49,20 @@ def test_lives_of_tables_that_pyiceberg_writes() -> None:
     assert grid.checks["plans"] > 2 * sum(grid.done.values()) > 60
     assert grid.checks["files dropped by indexes"] > 10
     assert len(grid.done) > 15
+    assert grid.checks["served plans"] > 10
+    assert grid.checks["plans of encrypted files"] > 10
+
+
+def test_a_table_of_many_columns() -> None:
+    """It is served, and its sidecar is damaged. ``SIDECAR_THOROUGH=50`` makes it one of 2,500 columns."""
+    machine: Any = local_lives()()
+    machine.more_columns = 50 * TIMES
+    machine.begin(1)
+    for number, change in enumerate([changes.append, sidecar_changes.damage, sidecar_changes.refresh]):
+        machine.step(change, number)
+    machine.teardown()
+    assert machine.grid.checks["files dropped by indexes"] > 0
+    assert machine.grid.done["damage"] == 1
 
 
 @pytest.mark.parametrize(

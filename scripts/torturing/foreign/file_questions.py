@@ -181,7 +181,9 @@ class FileQuestions(Asking):
         options: dict[str, Any] = {} if self.kind == "orc" else {"page_index": True}
         source, out = self.path, self.out
         bare = self.copy("strip", "bare", lambda to: sidecar.strip(source, to).only)
-        full = self.copy("embed", "full", lambda to: sidecar.embed(source, into=to, bloom=leaves, **options).only)
+        full = None
+        if leaves or options:  # an ORC file may have no column
+            full = self.copy("embed", "full", lambda to: sidecar.embed(source, into=to, bloom=leaves, **options).only)
         self.duckdb_lookups(full)
         for at, path in enumerate(path for path in (source, full) if path):
             target = out(f"{at}.puffin")
