@@ -275,10 +275,7 @@ class _Decoder:
                 fields[field_id] = (BOOL, kind == BOOL)
             else:
                 self.at = at
-                if kind == STRUCT:
-                    value = self.struct(depth + 1)
-                else:
-                    value = self.items(depth + 1) if kind == LIST else self.value(kind, depth)
+                value: Any = self.struct(depth + 1) if kind == STRUCT else self.value(kind, depth)
                 fields[field_id] = (kind, value)
                 at = self.at
 
