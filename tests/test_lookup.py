@@ -12,6 +12,7 @@ import pytest
 
 import sidecar
 from sidecar.access import Access
+from sidecar.bundle.filters import filter_toc
 from sidecar.bundle.filters.key_lookup import rate_of
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
@@ -64,7 +65,11 @@ def test_an_absent_key_keeps_at_most_one_file_on_average_and_reads_little(table:
     assert most_reads <= 4
 
 
-def test_a_key_that_is_there_is_found_and_most_files_are_not_opened(table: Any) -> None:
+def test_a_key_that_is_there_is_found_and_most_files_are_not_opened(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded, decode = list[bytes](), filter_toc.decode_field_toc
+    monkeypatch.setattr(filter_toc, "decode_field_toc", lambda toc, *how: decoded.append(toc) or decode(toc, *how))
     held = pq.read_table(table.inspect.files()["file_path"][FILES // 2].as_py().removeprefix("file:"))["k"]
     for key in held[:5].to_pylist():
         plan = sidecar.plan(table, f"k = {key}")
@@ -73,6 +78,7 @@ def test_a_key_that_is_there_is_found_and_most_files_are_not_opened(table: Any) 
         assert plan.index_bytes_read <= 64 * 1024
         assert plan.index_reads <= 4
         assert sidecar.scan(table, f"k = {key}").num_rows == 1
+    assert len(decoded) <= 1  # the same table of contents for all
 
 
 def test_a_thousand_random_keys_prune_as_theory_says(table: Any) -> None:

@@ -179,7 +179,8 @@ def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
     ]
     # Without threads the rows stay in their order, and the caller need not wait until Arrow's threads are free.
     matches: Any = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["matches"]
-    return pc.indices_nonzero(matches).to_numpy().astype(np.int64)  # a null is none
+    found: npt.NDArray[np.int64] = pc.indices_nonzero(matches).to_numpy().astype(np.int64)  # a null is none
+    return found
 
 
 def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:

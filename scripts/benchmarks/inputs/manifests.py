@@ -7,6 +7,7 @@ middle has the key that is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,6 @@ from sidecar.bundle.model import (
     CoverageState,
     FieldBounds,
     FileEntry,
-    ListedManifest,
     SegmentHeader,
     UnitEntry,
     UnitsTable,
@@ -125,21 +125,7 @@ def write_sidecar(table: Table, units: int, *, rules_out: bool = True) -> int:
         )
         for file in listing.files
     ]
-    manifests = [
-        ListedManifest(
-            m.path,
-            m.length,
-            m.spec_id,
-            m.sequence_number,
-            m.min_sequence_number,
-            m.added_snapshot_id,
-            m.live_files,
-            m.live_rows,
-            m.first_file,
-            schemas.index(m.avro_schema),
-        )
-        for m in listing.manifests
-    ]
+    manifests = [replace(m.listed, schema=schemas.index(m.avro_schema)) for m in listing.manifests]
     count = len(files) * units
     codes = np.zeros(count, np.int32)
     coverage = Coverage(1, "bloom", (CoverageState(UnitState.INDEXED, "id"),), codes)

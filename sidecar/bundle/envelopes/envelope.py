@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
 import xxhash
@@ -48,7 +50,24 @@ DIRECTORY_MAGIC = b"SCTC"
 SEGMENT_BYTES = 16
 MAX_INT64 = (1 << 63) - 1
 
+KEPT, KEPT_BYTES = 16, 64 << 10
+"""How many results of a decoder are kept for the next lookups, and the most bytes of each: some MB in all."""
+
 _T = TypeVar("_T")
+
+
+def kept(decode: Callable[[bytes], _T]) -> Callable[[bytes], _T]:
+    """Keep what ``decode`` returned for the last short bytes: every lookup of a process decodes the same ones.
+
+    Nobody may change what it returned.
+    """
+    keeping = lru_cache(KEPT)(decode)
+
+    @wraps(decode)
+    def decoded(data: bytes) -> _T:
+        return keeping(data) if len(data) <= KEPT_BYTES else decode(data)
+
+    return decoded
 
 
 @dataclass(frozen=True)

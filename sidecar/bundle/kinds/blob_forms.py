@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sidecar.bundle.envelopes.encryption import KeyRing
-from sidecar.bundle.envelopes.envelope import THETA_GROUPS_MAGIC
+from sidecar.bundle.envelopes.envelope import THETA_GROUPS_MAGIC, kept
 from sidecar.bundle.field_blob import FieldBlob, OpenedBlob
 from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.filters.filter_bundle import FilterBundle
@@ -83,10 +84,10 @@ class _FilterForm(BlobForm):
 
     def __init__(self, rule: type[IndexRule], shown_as: str) -> None:
         self.blob_type, self.magic, self.shown_as = rule.blob_type, rule.magic, shown_as
-        self._rule = rule
+        self._decode = kept(partial(decode_filter_toc, rule))
 
     def decode(self, toc: bytes) -> FilterToc:
-        return decode_filter_toc(self._rule, toc)
+        return self._decode(toc)
 
     def open(self, toc: FilterToc, given: Opening) -> FilterBundle:
         return _noted(FilterBundle(toc, given.read_ranges, given.report, given.keys, given.units_digest), given)

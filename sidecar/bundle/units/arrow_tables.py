@@ -6,12 +6,12 @@ decoders, because Arrow decodes most bit flips to wrong values without an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
+from sidecar.bundle.envelopes.envelope import kept
 from sidecar.bundle.model import FieldBounds, FileEntry, ListedManifest, UnitEntry
 from sidecar.errors import DamagedFileError
 
@@ -72,23 +72,7 @@ SMALL = 4096
 """Bytes of a batch that is not compressed. Each buffer costs zstd 10 microseconds to begin with, and grows by some."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _PLAIN = pa.ipc.IpcWriteOptions()
-KEPT_PIECES, KEPT_BYTES = 16, 64 << 10
-"""How many decoded pieces are kept for the next lookups, and the most bytes of each: less than some MB in all."""
 _READING = pa.ipc.IpcReadOptions(use_threads=False)  # pieces are small: handing them to threads costs more
-
-
-_T = TypeVar("_T")
-
-
-def _kept(decode: Callable[[bytes], list[_T]]) -> Callable[[bytes], list[_T]]:
-    """Keep what ``decode`` returned for the last small pieces: every lookup of a process reads the same ones."""
-    keeping = lru_cache(KEPT_PIECES)(decode)
-
-    @wraps(decode)
-    def decoded(data: bytes) -> list[_T]:
-        return [*keeping(data)] if len(data) <= KEPT_BYTES else decode(data)
-
-    return decoded
 
 
 def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:
@@ -193,10 +177,10 @@ def encode_schemas(schemas: Sequence[str]) -> bytes:
     return encode_table(SCHEMAS_SCHEMA, {"avro_schema": list(schemas)})
 
 
-@_kept
-def decode_schemas(data: bytes) -> list[str]:
+@kept
+def decode_schemas(data: bytes) -> tuple[str, ...]:
     """Decode Avro schemas. Raises :class:`DamagedFileError`."""
-    return [str(text) for text in decode_table(data, SCHEMAS_SCHEMA)["avro_schema"].to_pylist()]
+    return tuple(map(str, decode_table(data, SCHEMAS_SCHEMA)["avro_schema"].to_pylist()))
 
 
 def encode_manifests(manifests: Sequence[ListedManifest]) -> bytes:
@@ -219,8 +203,9 @@ def encode_manifests(manifests: Sequence[ListedManifest]) -> bytes:
     )
 
 
-@_kept
-def decode_manifests(data: bytes) -> list[ListedManifest]:
+@kept
+def decode_manifests(data: bytes) -> tuple[ListedManifest, ...]:
     """Decode the listed manifests. Raises :class:`DamagedFileError`."""
     rows = decode_table(data, MANIFEST_SCHEMA).to_pydict()
-    return [ListedManifest(*row) for row in zip(*(rows[name] for name in MANIFEST_SCHEMA.names), strict=True)]
+    columns = (rows[name] for name in MANIFEST_SCHEMA.names)
+    return tuple(ListedManifest(*row) for row in zip(*columns, strict=True))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sidecar.bundle.envelopes.checksum import BlobContext
-from sidecar.bundle.envelopes.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, member, segment_bytes
+from sidecar.bundle.envelopes.envelope import MAX_INT64, UNITS_VERSION, decode_toc, integer, kept, member, segment_bytes
 from sidecar.bundle.model import Coverage, FileEntry, ListedManifest, SegmentHeader
 from sidecar.bundle.sections import (
     BOUNDS,
@@ -55,6 +55,7 @@ class UnitsToc:
     sections: tuple[Section, ...]
 
 
+@kept
 def decode_units_toc(toc: bytes) -> UnitsToc:
     """Decode a verified TOC. Raises :class:`DamagedFileError`, :class:`UnsupportedFeatureError`."""
     content = decode_toc(toc)
@@ -206,7 +207,7 @@ class UnitsReader:
 
     def schemas(self) -> list[str]:
         """Return the Avro schemas of manifest entries, by ordinal."""
-        return arrow_tables.decode_schemas(self._sections.read(self._single(SCHEMAS))[0])
+        return [*arrow_tables.decode_schemas(self._sections.read(self._single(SCHEMAS))[0])]
 
     def manifests(self) -> list[ListedManifest]:
         """Return the listed manifests whose files are all in the segment."""
