@@ -111,8 +111,8 @@ BUGS = (
     Bug(
         "the first member of a column order counts",
         "sidecar/parquet/bounds.py",
-        "return fields[0] if len(fields) == 1 else f",
-        "return fields[0] if fields else f",
+        "return fields[0] if len(fields) == 1 else Unknown(",
+        "return fields[0] if fields else Unknown(",
         ("tests/parquet",),
     ),
     Bug(

@@ -322,3 +322,16 @@ def test_orc_filters_merge_and_do_not_fold(tmp_path: Path) -> None:
     assert {(unit.way, unit.reason) for unit in folded.units if unit.kind == "bloom"} == {
         ("exact", "ORC filters cannot be resized")
     }
+
+
+def test_columns_of_one_path_are_left_out_of_a_sidecar(tmp_path: Path) -> None:
+    """Else the filter of one would answer for the other. Of the third column there is nothing to confuse."""
+    path, puffin = str(tmp_path / "a.orc"), str(tmp_path / "a.puffin")
+    columns = [pa.array(range(first, first + 100)) for first in (0, 1000, 2000)]
+    orc.write_table(pa.Table.from_arrays(columns, names=["a", "a", "b"]), path, bloom_filter_columns=[1, 2, 3])
+    report = sidecar.extract([path], puffin)
+    assert {(unit.column, unit.way) for unit in report.units} == {("a", "none"), ("b", "exact")}
+    assert all("same path" in unit.reason for unit in report.units if unit.way == "none")
+    assert sidecar.probe(puffin, "b", 2050).only.units[0].might_contain
+    with pytest.raises(UsageError):
+        sidecar.probe(puffin, "a", 1050)
