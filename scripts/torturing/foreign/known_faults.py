@@ -25,7 +25,7 @@ FILES = [
     KnownFault(
         "files that tests of errors have damaged",
         r"bad_rle_literal_count|bad_column_metadata|nested-unsigned-malformed|alltypes_(empty|invalid)_pages|"
-        r"bloom_filter_bad_length|broken_structure|negative_page_size|page_size_corruption",
+        r"bloom_filter_bad_length|bad_compressed_size|broken_structure|negative_page_size|page_size_corruption",
         REFUSED,
     ),
     KnownFault(
