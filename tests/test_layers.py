@@ -149,6 +149,15 @@ def test_planning_compiles_nothing(module: str) -> None:
     assert not {"pyiceberg.catalog.rest", "cryptography"} & loaded, "slows the first plan"
 
 
+def test_a_refresh_with_nothing_to_do_loads_nothing_that_opens_segments() -> None:
+    late = ("numba", "pyspark", "sidecar.bundle.s", "sidecar.bundle.filters", "sidecar.bundle.units", "sidecar.kernels")
+    (loaded,) = loaded_after_each("sidecar.maintenance.refreshing").values()
+    assert {name for name in loaded if name.startswith(late)} <= {
+        "sidecar.bundle.sketches",
+        "sidecar.bundle.sketches.count_marks",
+    }
+
+
 def test_a_plan_loads_what_few_plans_need_when_they_need_it() -> None:
     late = (
         "sidecar.orc",

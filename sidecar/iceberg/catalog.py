@@ -319,6 +319,17 @@ def _invalid(what: str, invalid: ValidationError, file: str | None) -> SidecarEr
     return kind(f"{what}: pyiceberg refuses its metadata: {place}: {faults[0]['msg']}"[:300], file=file)
 
 
+def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
+    """Return a foreign error as :class:`StorageError`, without secrets of the catalog and its storage.
+
+    It names the file ``path``, or the table.
+    """
+    properties = {**table.catalog.properties, **table.io.properties}
+    reason = foreign_reason(error, lambda line: redact(line, properties))
+    hint = f"Look at the table '{name_of(table)}', then try again." if path is None else None
+    return StorageError(f"{what}: {reason}", file=path, hint=hint)
+
+
 def redact(text: str, properties: Mapping[str, Any]) -> str:
     """Remove user info in URLs and the values of properties that may be secret from ``text``."""
     for key, value in properties.items():

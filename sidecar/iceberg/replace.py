@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.bundle.file_identity import is_same_file
 from sidecar.errors import CommitConflictError, SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.catalog import reload_table, storage_error
 from sidecar.iceberg.deletes.delete_index import read_deletes
 from sidecar.iceberg.engine_catalog import refuse_read_only
 from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
@@ -35,7 +35,6 @@ from sidecar.iceberg.partial_loading import refuse_partly_loaded
 from sidecar.iceberg.paths import spellings
 from sidecar.iceberg.snapshot_producer import NewFile, ReplaceProducer, is_live
 from sidecar.iceberg.statistics_files.entry_commits import ATTEMPTS, is_refused, pause
-from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_properties import check_commit_properties, location_provider_of
 
 MARK = "-sidecar-"

@@ -28,10 +28,9 @@ from sidecar.bundle.runs import SidecarState, intact_state_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import hit
 from sidecar.filters.sizing import check_fpp
-from sidecar.iceberg.catalog import command_for, reload_table, show_commit
+from sidecar.iceberg.catalog import command_for, reload_table, show_commit, storage_error
 from sidecar.iceberg.resolve import TableColumn, decoded_name, encoded_name, resolve_columns
 from sidecar.iceberg.statistics_files.registered_counts import reads_right
-from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.iceberg.table_names import name_of
 
 if TYPE_CHECKING:

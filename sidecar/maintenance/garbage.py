@@ -38,11 +38,11 @@ from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import SidecarError, UsageError
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.catalog import reload_table, storage_error
 from sidecar.iceberg.refs import check_table
 from sidecar.iceberg.statistics_files.find_sidecar import find_reusable
 from sidecar.iceberg.statistics_files.registering import OTHERS_PROPERTY, REGISTRABLE_FOR
-from sidecar.iceberg.statistics_files.write_statistics import statistics_folder, storage_error
+from sidecar.iceberg.statistics_files.write_statistics import statistics_folder
 from sidecar.iceberg.table_names import name_of
 from sidecar.maintenance.metadata_files import METADATA_ENDINGS, OtherVersions
 from sidecar.many_files.find import PUFFIN_ENDINGS

@@ -26,11 +26,10 @@ from pyiceberg.table.update import AssertTableUUID, RemoveStatisticsUpdate, SetS
 
 from sidecar.errors import CommitConflictError, SidecarError, UnsupportedFeatureError, foreign_reason
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.catalog import reload_table, storage_error
 from sidecar.iceberg.metadata_log import StatisticsEntries, as_entries, is_shown, statistics_of, taken_between
 from sidecar.iceberg.partial_loading import commit
 from sidecar.iceberg.statistics_files.merge import is_our_theta
-from sidecar.iceberg.statistics_files.write_statistics import storage_error
 from sidecar.storage.remote import is_stored
 
 if TYPE_CHECKING:

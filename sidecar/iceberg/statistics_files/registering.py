@@ -25,7 +25,7 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.errors import CommitConflictError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import reload_table
+from sidecar.iceberg.catalog import reload_table, storage_error
 from sidecar.iceberg.engine_catalog import EngineCatalog, refuse_read_only
 from sidecar.iceberg.metadata_log import Commit, NoCommit, StatisticsEntries, find_commit, names, statistics_of
 from sidecar.iceberg.partial_loading import is_rest, refuse_partly_loaded
@@ -50,7 +50,6 @@ from sidecar.iceberg.statistics_files.write_statistics import (
     WriteOurs,
     delete_file,
     statistics_entry,
-    storage_error,
     write_file,
 )
 from sidecar.iceberg.table_names import name_of

@@ -11,12 +11,11 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
-from sidecar.errors import DamagedFileError, StorageError, foreign_reason
+from sidecar.errors import DamagedFileError
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import redact
+from sidecar.iceberg.catalog import redact, storage_error
 from sidecar.iceberg.statistics_files.find_sidecar import PAGES
 from sidecar.iceberg.statistics_files.merge import MARK, NDV, Merge, registered_blob
-from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.table_properties import location_provider_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA
@@ -124,14 +123,3 @@ def delete_file(table: Table, path: str) -> None:
     with contextlib.suppress(Exception):  # orphan files do no harm, and a later cleanup deletes them
         refuse_control_characters(path)
         table.io.delete(path)
-
-
-def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:
-    """Return a foreign error as :class:`StorageError`, without secrets of the catalog and its storage.
-
-    It names the file ``path``, or the table.
-    """
-    properties = {**table.catalog.properties, **table.io.properties}
-    reason = foreign_reason(error, lambda line: redact(line, properties))
-    hint = f"Look at the table '{name_of(table)}', then try again." if path is None else None
-    return StorageError(f"{what}: {reason}", file=path, hint=hint)
