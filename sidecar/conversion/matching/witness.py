@@ -8,7 +8,7 @@ cheap extra check. Without a proof, all values are looked up, which proves that 
 
 The values of a page are looked up in the filter in their stored bytes, which the filter's writer hashed. The page index
 must have the page's offset, rows, nulls and levels exactly; its bounds may be wider than the values.
-:mod:`sidecar.conversion.matching.orc_witness` does this for ORC filters.
+:mod:`sidecar.data_files.chunk_check` does this, :mod:`sidecar.conversion.matching.orc_witness` for ORC filters.
 """
 
 from __future__ import annotations
