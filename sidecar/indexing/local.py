@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+import numpy as np
+
 from sidecar.data_files.formats import Metadata, read_metadata
 from sidecar.engines.work import in_turn
 from sidecar.indexing.slices import KeptIndexes
@@ -20,6 +22,10 @@ from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, StageResu
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
+
+
+FREED_BYTES = 16 << 20
+"""Above what a thread has at a time while it indexes a file, for files with pages and windows of usual sizes."""
 
 
 class LocalEngine:
@@ -34,6 +40,7 @@ class LocalEngine:
 
     def index(self, tasks: Sequence[UnitsTask], plan: BuildPlan) -> list[StageResult]:
         """See :meth:`sidecar.indexing.engine_choice.Engine.index`."""
+        _keep_freed_memory()
         records: list[StageResult] = []
         report_progress("indexing", 0, len(tasks))
         shared = ProcessCaches(self._metadata)
@@ -49,6 +56,16 @@ class LocalEngine:
     def close(self) -> None:
         """Free the temporary file."""
         self.kept.close()
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep memory that a thread frees between two files.
+
+    That of GNU gives it back to the system else, and each file faults it in again, which costs a sixth of indexing. It
+    keeps twice the largest array that was ever freed, for each thread. The array is never written, so it takes no
+    memory.
+    """
+    np.empty(FREED_BYTES, np.uint8)
 
 
 class MetadataCache:

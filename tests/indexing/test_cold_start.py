@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,8 @@ MOST_FUNCTIONS = 21
 """Functions that numba compiles for them, with those that kernels call."""
 
 BUILD = """
-import json, logging, os, sys
+import json, logging, os, resource, sys
+import numpy as np
 import sidecar
 from numba.core import event
 
@@ -60,7 +62,13 @@ from sidecar.kernels._jit import KERNELS
 kernels = sorted(
     f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}" for kernel in KERNELS if kernel.compilations
 )
-print(json.dumps({"functions": compiled, "kernels": kernels, "shown": shown, "logged": logged}))
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    [np.ones(3 << 20, np.uint8) for _ in range(4)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+print(json.dumps({"faults": faults(), "functions": compiled, "kernels": kernels, "shown": shown, "logged": logged}))
 """
 
 
@@ -108,6 +116,8 @@ def test_a_first_build_compiles_few_kernels_once_and_says_so(tmp_path: Path, uri
     warm = build(tmp_path, uri)
     assert (warm["functions"], warm["kernels"], warm["logged"]) == ([], [], [])
     assert "compiling kernels, once on this machine" not in warm["shown"]
+    pages = (12 << 20) // os.sysconf("SC_PAGE_SIZE")  # memory that one file's arrays took stays for the next file
+    assert warm["faults"] < pages / 4 or platform.libc_ver()[0] != "glibc"
 
 
 def test_a_warm_up_loads_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
