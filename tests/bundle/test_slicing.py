@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -108,6 +110,23 @@ def test_slicing_by_steps_gives_the_same_bytes(members):
         for first in range(0, blocks, step)
     ]
     assert b"".join(parts) == whole
+
+
+def test_the_calls_of_slicing_do_not_grow_with_the_pages():
+    """Each would hold the interpreter's lock, which the threads that slice other parts wait for."""
+
+    def calls_for(pages):
+        (group,) = plan_groups(GroupMember(u, "int64", "id", pages * 5 * 32) for u in range(24))
+        assert group.block_step == 5
+        blocks = np.zeros((24, pages * 5, 8), np.uint32)
+        counted = []
+        sys.setprofile(lambda frame, event, argument: counted.append(event) if event.endswith("call") else None)
+        slice_blocks(group, 0, blocks, PLACE)
+        sys.setprofile(None)
+        return len(counted)
+
+    calls_for(2)  # loads the kernel
+    assert calls_for(2) == calls_for(20)
 
 
 def test_ranges_that_do_not_fit_are_refused():

@@ -177,7 +177,8 @@ def _fill_pages(
     step = group.block_step
     full, left = divmod(len(regions), step)
     stride = step * regions[0].nbytes + place.sealing.overhead
-    _fill_equal_pages(out[: full * stride].reshape(full, stride), first_block // step, regions, group, place)
+    if full:
+        _fill_equal_pages(out[: full * stride].reshape(full, stride), first_block // step, regions, group, place)
     if left:  # the last page of the group
         last = out[full * stride :].reshape(1, -1)
         _fill_equal_pages(last, first_block // step + full, regions[full * step :], group, place)
@@ -188,11 +189,11 @@ def _fill_equal_pages(
 ) -> None:
     """Write and seal pages uint8[n, length] that all have equally many ``regions`` [r, N, 8]."""
     before, after = place.sealing
-    step = (pages.shape[1] - before - after) // regions[0].nbytes
-    blocks = regions.view(_BLOCK)[:, :, 0]
-    for number, page in enumerate(pages):
-        data = page[before : len(page) - after].view(_BLOCK).reshape(step, -1)
-        data[:] = blocks[number * step : (number + 1) * step]
+    row = regions[0].nbytes
+    shape = len(pages), (pages.shape[1] - before - after) // row, regions.shape[1]
+    blocks = regions[: shape[0] * shape[1]].view(_BLOCK).reshape(shape)
+    # One copy for all pages: a loop over them takes four times as long, with the lock that the other threads wait for.
+    np.ndarray(shape, _BLOCK, pages, before, (pages.strides[0], row, BLOCK_BYTES))[:] = blocks
     contexts = contexts_of(group.rule.page, len(pages), place, group.ordinal)
     contexts["position"] = np.arange(first_page, first_page + len(pages))
     seal_pieces(pages, contexts, place)
