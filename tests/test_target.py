@@ -401,6 +401,25 @@ def test_a_temporary_file_is_whole_only_when_it_gets_its_name(
     assert [path.read_bytes() for path in new.parent.iterdir()] == [source.read_bytes()]
 
 
+@pytest.mark.parametrize(("end", "syncs"), [(b"PFA1", 2), (b"PAR1", 3)])
+def test_the_disk_works_beside_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: bytes, syncs: int
+) -> None:
+    """It begins before the last byte is given, and is waited for once, or twice for what may be a data file."""
+    begun, waited, sync = [], [], os.fsync
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, start, length, advice: begun.append((start, length)))
+    monkeypatch.setattr(os, "fsync", lambda fd: waited.append(sync(fd)))
+    megabyte = bytes(1 << 20)
+    with create_target(str(tmp_path / "file")) as target:
+        for _ in range(5):
+            target.write(megabyte)
+        target.write(end)
+        assert begun == [(0, 2 << 20), (2 << 20, 2 << 20)]
+        assert not waited
+    assert len(waited) == syncs  # the last is the folder's
+    assert (tmp_path / "file").read_bytes() == megabyte * 5 + end
+
+
 @pytest.mark.parametrize("length", [0, 1, HELD_LENGTH - 1, HELD_LENGTH, HELD_LENGTH + 1, 200_000])
 def test_files_of_every_length_are_written_whole(tmp_path: Path, length: int) -> None:
     """However short the file and its pieces are, and in whatever order they are written and copied."""
