@@ -234,11 +234,17 @@ def held(table: Table) -> Iterator[Table]:
         yield own
     finally:
         if own.metadata is not before:
-            show_commit(table)
+            show_commit(table, own)
 
 
-def show_commit(table: Table) -> None:
-    """Refresh a caller's ``table`` after a commit. The commit has succeeded, even if this fails."""
+def show_commit(table: Table, later: Table | None = None) -> None:
+    """Refresh a caller's ``table`` after a commit: by ``later``, if the table was loaded since, or from its catalog.
+
+    The commit has succeeded, even if this fails.
+    """
+    if later is not None:
+        vars(table).update(vars(later) | {"catalog": table.catalog})
+        return
     with suppress(Exception):
         table.refresh()
 

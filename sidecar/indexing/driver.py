@@ -211,11 +211,12 @@ class _Build:
         if self._is_worth_a_file(indexed):
             hit("build: register")
             registrar = Registrar(prepared, self.engine.kept, state)
-            self._add_registration(report, registrar.register(selection, indexed, groups))
+            registration = registrar.register(selection, indexed, groups)
+            self._add_registration(report, registration)
             report.bytes_carried = bytes_carried(prepared.table, plan, earlier)
             place = report.statistics_path or ""
             report.warnings += why_carried_through(prepared.table.io, place, report.bytes_carried)
-            show_commit(prepared.table)
+            show_commit(prepared.table, registration.table)
         elif indexable and not earlier.segments:
             report.warnings.append("no data file could be indexed, so no sidecar was registered")
         report.seconds = prepared.request.seconds()

@@ -40,6 +40,17 @@ def test_every_value_is_kept_and_absent_ones_are_not(catalog: Any) -> None:
     assert sidecar.scan(table, f"k = {wanted}").num_rows == 1
 
 
+def test_a_build_loads_the_table_as_often_as_its_commit_needs(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the commit, in pyiceberg's commit and after it; the caller's table shows what the last one found."""
+    table = some_table(catalog, "loads", files=1)
+    loads, load = [], catalog.load_table
+    monkeypatch.setattr(catalog, "load_table", lambda name: loads.append(name) or load(name))
+    report = sidecar.build(table, ["k"], engine="local")
+    assert len(loads) == 3
+    assert [entry.statistics_path for entry in table.metadata.statistics] == [report.statistics_path]
+    assert table.metadata_location == load(table.name()).metadata_location
+
+
 def test_the_report_tells_what_was_done(catalog: Any) -> None:
     table = some_table(catalog, "report", files=2)
     report = sidecar.build(table, ["k", "s"], engine="local", fpp=0.001)

@@ -72,8 +72,9 @@ OTHERS_PROPERTY = "sidecar.others"
 
 @dataclass(frozen=True)
 class Registration:
-    """A finished registration: the file, its blobs, and notes for the user."""
+    """A finished registration: the table's version that shows it, the file, its blobs, and notes for the user."""
 
+    table: Table
     snapshot_id: int
     statistics_path: str
     file_size: int
@@ -146,9 +147,10 @@ def register(
         if not _commit(now, entry, race, old):
             continue
         hit("register: check")
-        if _took_effect(now, entry, race, old):
+        later = look_for(now, {snapshot_id: entry})
+        if _took_effect(now, later, entry, race, old):
             notes = (*merge.notes, *race.notes)
-            return Registration(snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
+            return Registration(later, snapshot_id, path, *written[:2], written.metadata.blobs, notes, attempt + 1)
     lost = [entry.statistics_path for entry in race.displaced]
     raise CommitConflictError(
         f"other commits interfered with all {ATTEMPTS} attempts, and the registration may be missing",
@@ -261,14 +263,15 @@ def _commit(table: Table, entry: StatisticsFile, race: _Attempts, old: Statistic
     return True
 
 
-def _took_effect(before: Table, entry: StatisticsFile, race: _Attempts, old: StatisticsFile | None) -> bool:
-    """Return whether the table has our entry and the commit replaced only what was merged.
+def _took_effect(
+    before: Table, later: Table, entry: StatisticsFile, race: _Attempts, old: StatisticsFile | None
+) -> bool:
+    """Return whether the table has our entry ``later`` and the commit replaced only what was merged.
 
     ``old`` is the entry of another snapshot that the commit has removed. It is set again if ours is taken back, and so
     is another entry that somebody had set there.
     """
     snapshot_id, path = entry.snapshot_id, entry.statistics_path
-    later = look_for(before, {snapshot_id: entry})
     if later.metadata.snapshot_by_id(snapshot_id) is None:
         _undo(later, entry, race)
         if old is not None:
