@@ -23,7 +23,6 @@ from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.storage.source import Source
 
-
 FREED_BYTES = 16 << 20
 """Above what a thread has at a time while it indexes a file, for files with pages and windows of usual sizes."""
 
