@@ -411,8 +411,10 @@ def test_the_disk_works_beside_the_writer(
     monkeypatch.setattr(os, "fsync", lambda fd: waited.append(sync(fd)))
     megabyte = bytes(1 << 20)
     with create_target(str(tmp_path / "file")) as target:
-        for _ in range(5):
+        for _ in range(3):
             target.write(megabyte)
+        for _ in range(2):
+            target.copy(BytesSource(megabyte), 0, len(megabyte))
         target.write(end)
         assert begun == [(0, 2 << 20), (2 << 20, 2 << 20)]
         assert not waited

@@ -185,6 +185,7 @@ class _LocalTarget:
     def copy(self, source: Source, offset: int, length: int) -> None:
         """See :meth:`Target.copy`."""
         self._half_written.note(self.position)
+        self._begin_to_store()
         stored = stored_file(source)
         if isinstance(stored, LocalSource) and length > HELD_LENGTH:
             with _storage_errors("cannot write", self.name):
