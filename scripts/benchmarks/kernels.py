@@ -146,7 +146,7 @@ def compare_slicing(bench: Bench, members: int, total: int) -> None:
         "copy of the bytes": lambda: np.copyto(copied, whole),
     }
     times = bench.compare(what, sides)
-    bench.ratio(what, times, "sidecar slices", "copy of the bytes", at_most(3), clock="cpu")
+    bench.ratio(what, times, "sidecar slices", "copy of the bytes", at_most(2), clock="cpu")
 
 
 def slice_rows(group: BundleGroup, parts: Sequence[np.ndarray], out: np.ndarray) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-LANES = 4
-"""Words that are exchanged at once: eight vectors of this many fill the registers of AVX2."""
+LANES = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+"""Words that are exchanged at once: eight vectors of this many are in registers, those of AVX-512 or of AVX2."""
 
 _VECTOR = ir.VectorType(ir.IntType(64), LANES)
 
