@@ -103,7 +103,7 @@ def test_a_query_that_no_index_can_help_reads_none_of_it(
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("the index was opened")
 
-    monkeypatch.setattr(opened_sidecar, "find_sidecar", fail)
+    monkeypatch.setattr(opened_sidecar, "search_sidecar", fail)
     planned = plan(table, text)
     assert (planned.index_reads, planned.index_bytes_read, planned.warnings) == (0, 0, ())
     assert_right(table, planned)

@@ -97,7 +97,7 @@ def test_nothing_an_index_does_fails_a_query(table: Table, monkeypatch: pytest.M
             assert "ZeroDivisionError" in planned.warnings[0]
             assert_right(table, planned)
     with monkeypatch.context() as patch:
-        patch.setattr(opened_sidecar, "find_sidecar", fail)
+        patch.setattr(opened_sidecar, "search_sidecar", fail)
         assert plan(table, f"k = {key(3)}").files_kept == 5
 
 
