@@ -78,12 +78,13 @@ def embed(  # type: ignore[misc]  # the options are spelled out once
     table = _as_table(source)
     if table is not None:
         from sidecar.embedding.table import embed_table
+        from sidecar.indexing.request import BuildMeans
 
         if into is not None or from_ is not None:
             raise UsageError("a table's files are replaced, with new indexes: into and from_ are for files")
         indexes.check()
-        access = Access(table.io, encryption_keys)
-        return embed_table(table, access, indexes, refresh=refresh, dry_run=dry_run, engine=engine, spark=spark)
+        means = BuildMeans(engine, spark, threads, encryption_keys)
+        return embed_table(table, means, indexes, refresh=refresh, dry_run=dry_run)
     paths = cast("Paths | None", source)
     if dry_run or not refresh:
         raise UsageError("dry_run and refresh are for tables", hint="Files are never overwritten.")

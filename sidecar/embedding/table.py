@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 from pyiceberg.table import Table
 
@@ -21,7 +20,7 @@ from sidecar.embedding.file import EmbedOptions, NewIndexes
 from sidecar.embedding.filters import FilterRules
 from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
-from sidecar.engines.choice import asked_engine, choose_engine, work_engine
+from sidecar.engines.choice import choose_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import SidecarError
 from sidecar.failpoints import hit
@@ -33,8 +32,8 @@ from sidecar.iceberg.snapshot_producer import NewFile
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.maintenance.refreshing import refresh as refresh_sidecar
-from sidecar.results.choices import BuildEngine
+from sidecar.indexing.request import BuildMeans
+from sidecar.maintenance.refreshing import refresh_with
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)
@@ -45,13 +44,11 @@ NOTHING_TO_EMBED = "no file can be replaced"
 
 def embed_table(
     table: Table,
-    access: Access,
+    means: BuildMeans,
     indexes: NewIndexes,
     *,
     refresh: bool,
     dry_run: bool,
-    engine: BuildEngine | None,
-    spark: Any,
 ) -> EmbedTableReport:
     """Do :func:`sidecar.embed` for the data files of a table's current snapshot.
 
@@ -75,25 +72,21 @@ def embed_table(
         report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, indexes.fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
         if dry_run:
-            chosen = choose_engine(asked_engine(engine, spark), spark, lambda: _size(replaceable.files), own.io)
-            report.engine, report.engine_reason = chosen
+            size = _size(replaceable.files)
+            report.engine, report.engine_reason = choose_engine(
+                means.chosen_engine(), means.spark, lambda: size, own.io
+            )
             report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
         else:
             at_once, each = _threads(indexes.threads, len(replaceable.files))
-            workers = _engine_for(own, replaceable.files, engine, spark, at_once)
+            workers = _engine_for(own, replaceable.files, means, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
             wanted = EmbedOptions(rules, indexes.page_index, indexes.placement)
             each = each if workers.name == "local" else indexes.threads or 1
-            writer = SuccessorWriter(access, NewPaths.of(own), fields, wanted, each)
+            writer = SuccessorWriter(means.access(own), NewPaths.of(own), fields, wanted, each)
             _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
-                request = {
-                    "threads": indexes.threads,
-                    "encryption_keys": access.keys,
-                    "engine": engine,
-                    "spark": spark,
-                }
-                _refresh(own, report, request)
+                _refresh(own, report, means)
     report.seconds = time.monotonic() - start
     log_run(log, report.log_line, report.warnings())
     return report
@@ -112,13 +105,11 @@ def _threads(threads: int | None, files: int) -> tuple[int, int]:
     return at_once, threads // at_once
 
 
-def _engine_for(
-    table: Table, files: Sequence[SnapshotFile], engine: BuildEngine | None, spark: Any, threads: int
-) -> WorkEngine:
+def _engine_for(table: Table, files: Sequence[SnapshotFile], means: BuildMeans, threads: int) -> WorkEngine:
     if not files:
-        asked_engine(engine, spark)
+        means.chosen_engine()
         return LocalWork(reason=NOTHING_TO_EMBED)
-    return work_engine(engine, spark, lambda: _size(files), threads=threads, io=table.io)
+    return work_engine(means.engine, means.spark, lambda: _size(files), threads=threads, io=table.io)
 
 
 def _size(files: Sequence[SnapshotFile]) -> int:
@@ -161,14 +152,10 @@ def _run(
     show_commit(table)
 
 
-def _refresh(
-    table: Table,
-    report: EmbedTableReport,
-    request: Mapping[str, Any],
-) -> None:
+def _refresh(table: Table, report: EmbedTableReport, means: BuildMeans) -> None:
     """Bring the sidecar up to date. The files are committed, so an error is a part of the report."""
     try:
-        done = refresh_sidecar(table, **request)
+        done = refresh_with(table, means)
     except SidecarError as error:
         report.refresh_error = str(error)
         return

@@ -83,6 +83,12 @@ def refresh(
     return _refreshed(table, request, at, dry_run)
 
 
+def refresh_with(table: Table, means: BuildMeans) -> RefreshReport:
+    """Do :func:`refresh`, with the means of another operation."""
+    request = BuildRequest(means, merge_up_to=costs.MERGED_AT_ONCE, thorough=False, what="refresh")
+    return _refreshed(table, request, None, False)
+
+
 def refresh_thoroughly(
     table: Table, means: BuildMeans, longest_wait: timedelta | None = None, dry_run: bool = False
 ) -> RefreshReport:

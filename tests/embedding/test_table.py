@@ -180,7 +180,7 @@ def test_a_refresh_that_fails_leaves_the_files_replaced(table: Table, monkeypatc
         raise StorageError("the disk is full")
 
     sidecar.build(table, ["k"], engine="local")
-    monkeypatch.setattr("sidecar.embedding.table.refresh_sidecar", fail)
+    monkeypatch.setattr("sidecar.embedding.table.refresh_with", fail)
     report = embed(table)
     assert len(report.replaced) == FILES
     assert "the disk is full" in report.warnings()[0]
