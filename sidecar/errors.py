@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -238,6 +238,8 @@ def first_line(error: BaseException) -> str:
 
 
 _USER_INFO = re.compile(r"[^\s/:@'\"]*:[^\s/:@'\"]+@")
+_URL_USER = re.compile(r"(?<=://)[^@/\s]+@")
+_SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
 
 
 def without_user_info(text: str) -> str:
@@ -255,13 +257,22 @@ def causes_of(error: BaseException) -> Iterator[BaseException]:
         one = one.__cause__ or one.__context__
 
 
-def foreign_reason(error: BaseException, clean: Callable[[str], str] = str) -> str:
+def redact(text: str, properties: Mapping[str, Any]) -> str:
+    """Remove user info in URLs and the values of properties that may be secret from ``text``."""
+    for key, value in properties.items():
+        if isinstance(value, str) and len(value) > 3 and _SECRET_KEYS.search(key):
+            text = text.replace(value, "***")
+    return _URL_USER.sub("***@", text)
+
+
+def foreign_reason(error: BaseException, secrets: Mapping[str, Any] | None = None) -> str:
     """Return the class and the first line of another library's error.
 
-    User names with passwords (``user:password@host``) are removed. ``clean`` removes other secrets from the line before
-    the line is cut to 200 characters.
+    User names with passwords (``user:password@host``) are removed; so is what :func:`redact` finds of the properties
+    ``secrets``, before the line is cut to 200 characters.
     """
-    first = without_user_info(clean(next(iter(str(error).splitlines()), "")))[:200]
+    line = next(iter(str(error).splitlines()), "")
+    first = without_user_info(line if secrets is None else redact(line, secrets))[:200]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 

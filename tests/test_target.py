@@ -27,9 +27,8 @@ from sidecar.storage.target import (
     Target,
     create_or_replace,
     create_target,
-    is_temporary,
-    may_be_data_file,
 )
+from sidecar.storage.temporary import is_temporary, may_be_data_file
 from tests.object_store import FolderIO
 from tests.tables import new_catalog
 

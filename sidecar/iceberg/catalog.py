@@ -64,8 +64,6 @@ log = logging.getLogger(__name__)
 MOST_SHOWN = 10
 """Names that a hint lists."""
 _SNAPSHOTS = "snapshot-loading-mode"
-_SECRET_KEYS = re.compile(r"secret|token|password|credential|key|signer|auth|uri", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^@/\s]+@")
 
 
 _UNKNOWN_TYPE = re.compile("Unsupported field type|Could not parse .* into|Unknown transform|not supported")
@@ -307,7 +305,7 @@ def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], fi
         return UnsupportedFeatureError(f"{what}: {foreign_reason(error)}", file=file)
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
         return StorageError(f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials.")
-    reason = foreign_reason(error, lambda line: redact(line, properties))
+    reason = foreign_reason(error, properties)
     return StorageError(f"{what}: {reason}", file=file)
 
 
@@ -331,14 +329,6 @@ def storage_error(what: str, error: Exception, table: Table, path: str | None) -
     It names the file ``path``, or the table.
     """
     properties = {**table.catalog.properties, **table.io.properties}
-    reason = foreign_reason(error, lambda line: redact(line, properties))
+    reason = foreign_reason(error, properties)
     hint = f"Look at the table '{name_of(table)}', then try again." if path is None else None
     return StorageError(f"{what}: {reason}", file=path, hint=hint)
-
-
-def redact(text: str, properties: Mapping[str, Any]) -> str:
-    """Remove user info in URLs and the values of properties that may be secret from ``text``."""
-    for key, value in properties.items():
-        if isinstance(value, str) and len(value) > 3 and _SECRET_KEYS.search(key):
-            text = text.replace(value, "***")
-    return _USER_INFO.sub("***@", text)

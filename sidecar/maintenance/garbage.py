@@ -11,7 +11,7 @@ A sidecar file is deleted only if all of this is true:
 - no ``*.metadata.json`` in the folder that is younger than ``older_than`` names it, and none that the current one does
   not come from: the table may have a second name that went its own way (:mod:`sidecar.maintenance.metadata_files`).
 
-A temporary file of :mod:`sidecar.storage.target` that is ``older_than`` is deleted wherever it is below the local
+A temporary file of :mod:`sidecar.storage.temporary` that is ``older_than`` is deleted wherever it is below the local
 folders of the table, folders of other tables excepted: a killed run left it beside a sidecar or a data file. It stays
 if it is a whole data file. Other programs add all files of a folder to a table, and that table need not be this one.
 
@@ -53,7 +53,7 @@ from sidecar.results.base import Result
 from sidecar.run import report_progress
 from sidecar.run_log import counted, log_run
 from sidecar.storage.locations import local_path, refuse_control_characters
-from sidecar.storage.target import is_temporary, may_be_data_file, old_temporary
+from sidecar.storage.temporary import is_temporary, may_be_data_file, old_temporary
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import RemoveStatisticsUpdate, SetStatisticsUpdate
 
 from sidecar.dependencies.pyspark import gateway_of, java_context_of, java_session_of, jvm_of
-from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.catalog import redact
+from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError, redact
 from sidecar.iceberg.engine_catalog import EngineCatalog
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.partial_loading import PartlyLoaded, load_file_partly, loadable_statistics, parse_metadata

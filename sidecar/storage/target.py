@@ -1,14 +1,12 @@
 """Byte targets: the only place where sidecar writes new data files. A file appears whole or not at all.
 
-A local file gets a temporary name in its final folder, is flushed to disk and renamed at the end. The temporary
-name is the file's name, 32 random hex digits and ``.sidecar-tmp``. It does not begin with a dot, because tools that
-remove a table's orphan files skip such names. A killed run leaves its temporary file behind; the next file created
-in that folder deletes temporary files that were not written to for a day, and so does ``gc`` in the folders of a table.
+A local file gets a temporary name in its final folder (:mod:`sidecar.storage.temporary`), is flushed to disk and
+renamed at the end.
 
 Other programs add all files of a folder to a table, whatever their names are. So the last bytes of a local file are
 written when everything else is on disk: until then no reader takes the temporary file for a Parquet or ORC file. Only
 a run that is killed between these bytes and the final name leaves a whole file. Such a file may be a table's, so it is
-never deleted (:func:`may_be_data_file`).
+never deleted (:func:`sidecar.storage.temporary.may_be_data_file`).
 
 A file behind pyiceberg's ``FileIO`` is created only where no file exists. Stores publish it when the stream is closed;
 after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, and an upload that fails is given up
@@ -25,14 +23,8 @@ import contextlib
 import errno
 import filecmp
 import logging
-import math
 import os
-import re
-import stat
-import threading
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,6 +38,7 @@ from sidecar.storage.remote import is_stored
 from sidecar.storage.s3_upload import MIN_PART, ArrowUpload, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
 from sidecar.storage.stores import store_io
+from sidecar.storage.temporary import clear_abandoned, temporary_name
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -55,22 +48,19 @@ log = logging.getLogger(__name__)
 COPY_LENGTH = 8 << 20
 """Bytes per step of a copy that the kernel cannot do alone."""
 
-ABANDONED_AFTER = 86_400.0
-"""A temporary file that was not written to for this many seconds counts as left by a killed run."""
 
 HELD_LENGTH = 8
 """Bytes that are held back until the rest of a local file is on disk. Without them neither a Parquet file (the length
 of its footer, ``PAR1``) nor an ORC file (the end of its postscript, its length) can be read."""
 
 _PUFFIN_END = b"PFA1"
+Secrets = Mapping[str, Any]
+"""Properties whose secret values are kept out of errors, see :func:`sidecar.errors.redact`."""
+
 _JOINED_LENGTH = 64 << 10
 _BEGUN_LENGTH = 2 << 20
 _KERNEL_COPY_LENGTH = 256 << 20
 _BLOCK = 4096
-_CLEAR_AGAIN_AFTER = 3600.0
-_FOOTER_LENGTH_TAG = 0x08
-_LONGEST_NAME = 255
-_TEMPORARY = re.compile(r".\.[0-9a-f]{32}\.sidecar-tmp\Z", re.DOTALL)
 
 
 class Target(Protocol):
@@ -95,19 +85,19 @@ class Target(Protocol):
 
 @contextlib.contextmanager
 def create_target(
-    path: str, io: FileIO | None = None, clean: Callable[[str], str] = str, is_repeated: bool = False
+    path: str, io: FileIO | None = None, secrets: Secrets | None = None, is_repeated: bool = False
 ) -> Iterator[Target]:
     """Create a file at a local path, a ``file:`` URL or, through ``io`` (default: pyiceberg's choice), elsewhere.
 
-    The file exists after the block ends without an error, and does not exist otherwise. ``clean``
-    removes secrets from the texts of a store's errors.
+    The file exists after the block ends without an error, and does not exist otherwise. What
+    :func:`sidecar.errors.redact` finds of the properties ``secrets`` is in no error of a store.
 
     Raises :class:`UsageError` if a file exists there already, where work ``is_repeated`` only if it has other bytes,
     and :class:`StorageError`.
     """
     refuse_control_characters(path)
     local = local_path(path)
-    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated, clean)
+    opened = _create_local(local, is_repeated) if local is not None else _create_remote(path, io, is_repeated, secrets)
     with opened as target:
         yield target
 
@@ -249,11 +239,11 @@ class _LocalTarget:
 class _StreamTarget:
     """A file behind an output stream of a ``FileIO``, or one that is uploaded to S3 in parts."""
 
-    def __init__(self, name: str, stream: Any, clean: Callable[[str], str]) -> None:
+    def __init__(self, name: str, stream: Any, secrets: Secrets | None) -> None:
         self.name = name
         self.position = 0
         self._stream = stream
-        self._clean = clean
+        self._secrets = secrets
         self._half_written = _HalfWritten()
         self._told = False
 
@@ -261,7 +251,7 @@ class _StreamTarget:
         """See :meth:`Target.write`."""
         self._half_written.note(self.position)
         left = memoryview(data)
-        with _storage_errors("cannot write", self.name, clean=self._clean):
+        with _storage_errors("cannot write", self.name, secrets=self._secrets):
             while left:
                 taken = self._stream.write(left)
                 done = len(left) if taken is None else int(taken)
@@ -277,7 +267,7 @@ class _StreamTarget:
         """See :meth:`Target.copy`."""
         self._half_written.note(self.position)
         if self.copies_inside_store:
-            with _storage_errors("cannot copy", self.name, clean=self._clean):
+            with _storage_errors("cannot copy", self.name, secrets=self._secrets):
                 self._stream.copy(source, offset, length)
             self.position += length
             return
@@ -350,9 +340,9 @@ def _create_local(path: str, is_repeated: bool) -> Iterator[Target]:
 def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Target]:
     """Create a file with a temporary name; ``publish`` gives it the name ``path`` when it is whole and on disk."""
     folder = os.path.dirname(path) or "."
-    _clear_abandoned(folder)
+    clear_abandoned(folder)
     hit("target: create")
-    temporary = _temporary(path)
+    temporary = temporary_name(path)
     with _storage_errors("cannot create the file", path, _missing(folder)):
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -373,82 +363,9 @@ def _temporary_file(path: str, publish: Callable[[str], None]) -> Iterator[Targe
         raise
 
 
-def is_temporary(path: str) -> bool:
-    """Return whether a local file has a temporary name: a run writes it at this moment, or was killed."""
-    return _TEMPORARY.search(path) is not None
-
-
-def old_temporary(path: str, latest: float) -> os.stat_result | None:
-    """Return the state of a regular file with a temporary name that was not written to since ``latest``, else ``None``.
-
-    A killed run left it. Raises :class:`OSError`.
-    """
-    if not is_temporary(path):
-        return None
-    state = os.stat(path, follow_symlinks=False)
-    return state if stat.S_ISREG(state.st_mode) and state.st_mtime < latest else None
-
-
-def may_be_data_file(path: str) -> bool:
-    """Return whether a local file ends as whole Parquet or ORC files do. Raises :class:`OSError`.
-
-    A table may name such a file, whatever its name is. The postscript of an ORC file begins with its first field, and
-    that of the oldest writers has no magic.
-    """
-    with open(path, "rb") as file:
-        head = file.read(3)
-        file.seek(-min(256, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        end = file.read()
-    if end.endswith((b"PAR1", b"PARE")) or end[-4:-1] == b"ORC":
-        return True
-    return head == b"ORC" and 0 < end[-1] < len(end) and end[-1 - end[-1]] == _FOOTER_LENGTH_TAG
-
-
-def _temporary(path: str) -> str:
-    """Return a temporary name beside a path: a file system allows 255 bytes, which a name of letters may fill alone."""
-    folder, slash, name = path.rpartition("/")
-    end = f".{uuid.uuid4().hex}.sidecar-tmp"
-    room = _LONGEST_NAME - len(end)
-    if len(os.fsencode(name)) > room:
-        name = os.fsencode(name)[:room].decode(errors="ignore")  # no half letter, which some file systems refuse
-    return folder + slash + name + end
-
-
 def _missing(folder: str) -> str | None:
     """Return a hint if the folder does not exist."""
     return None if os.path.isdir(folder) else f"The folder {folder} does not exist: make it first."
-
-
-class _Cleared:
-    """Remembers when each folder was cleared, so that a command that writes many files lists a folder once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._at: dict[str, float] = {}
-
-    def is_due(self, folder: str) -> bool:
-        """Return whether the last clearing is at least an hour ago; if so, record the folder as cleared now."""
-        now, key = time.monotonic(), os.path.abspath(folder)
-        with self._lock:
-            is_due = now - self._at.get(key, -math.inf) >= _CLEAR_AGAIN_AFTER
-            if is_due:
-                self._at[key] = now
-        return is_due
-
-
-_cleared = _Cleared()
-
-
-def _clear_abandoned(folder: str) -> None:
-    """Delete temporary files that killed runs left half written in a folder. Files that cannot be deleted stay."""
-    if not _cleared.is_due(folder):
-        return
-    latest = time.time() - ABANDONED_AFTER
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if old_temporary(entry.path, latest) and not may_be_data_file(entry.path):
-                    os.unlink(entry.path)
 
 
 def _publish(temporary: str, path: str, is_repeated: bool) -> None:
@@ -509,10 +426,10 @@ def _sync_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Callable[[str], str]) -> Iterator[Target]:
+def _create_remote(path: str, io: FileIO | None, is_repeated: bool, secrets: Secrets | None) -> Iterator[Target]:
     io = io or store_io(path)
     hit("target: create")
-    with _storage_errors("cannot create the file", path, clean=clean):
+    with _storage_errors("cannot create the file", path, secrets=secrets):
         output = io.new_output(path)
         stream: Any = None
         try:
@@ -533,9 +450,9 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
             same.check_whole()
         return
     try:
-        yield _StreamTarget(path, stream, clean)
+        yield _StreamTarget(path, stream, secrets)
         hit("target: written")
-        with _storage_errors("cannot finish the file", path, clean=clean):
+        with _storage_errors("cannot finish the file", path, secrets=secrets):
             stream.close()
     except BaseException:
         with contextlib.suppress(Exception):
@@ -546,13 +463,13 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, clean: Calla
 
 
 @contextlib.contextmanager
-def _storage_errors(what: str, path: str, hint: str | None = None, clean: Callable[[str], str] = str) -> Iterator[None]:
+def _storage_errors(what: str, path: str, hint: str | None = None, secrets: Secrets | None = None) -> Iterator[None]:
     try:
         yield
     except SidecarError:
         raise
     except Exception as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error, clean)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error, secrets)
         raise StorageError(f"{what}: {reason}", file=path, hint=hint) from error
 
 

@@ -22,6 +22,7 @@ from sidecar.cli import rows as written_rows
 from sidecar.crypto.key_material import material_path
 from sidecar.errors import UsageError
 from sidecar.storage import target
+from sidecar.storage.temporary import is_temporary
 from tests.conversion.cases import DATA, indexed
 from tests.embedding.encryption_matrix import Kind, Kms, write_by_arrow
 from tests.embedding.encryption_matrix import rows as secret_rows
@@ -114,11 +115,11 @@ class FileCommand:
         assert there == self._expected.keys(), "the next run did not write everything"
         a_day_later(place / "new")
         left = [place / "new" / name for name in digests(place / "new").keys() - self._expected.keys()]
-        assert all(target.is_temporary(path.name) and is_readable(path) for path in left), "a file is left over"
+        assert all(is_temporary(path.name) and is_readable(path) for path in left), "a file is left over"
 
     def _check_new(self, place: Path) -> set[str]:
         """Return the new files, each of which is whole; other files have temporary names."""
-        found = {name: one for name, one in digests(place / "new").items() if not target.is_temporary(name)}
+        found = {name: one for name, one in digests(place / "new").items() if not is_temporary(name)}
         for name, digest in found.items():
             if self.replaces == name and digest == sha256(OLDER).hexdigest():
                 continue
@@ -219,7 +220,7 @@ def is_readable(path: Path) -> bool:
 
 def a_day_later(folder: Path) -> None:
     """A day passes, and then a command of another process writes a file into each folder that has a temporary one."""
-    left = [path for path in folder.rglob("*") if target.is_temporary(path.name)]
+    left = [path for path in folder.rglob("*") if is_temporary(path.name)]
     for path in left:
         os.utime(path, (time.time() - target.ABANDONED_AFTER - 1,) * 2)
     with pytest.MonkeyPatch.context() as patch:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import UnauthorizedError
 
-from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
-from sidecar.iceberg.catalog import open_catalog, open_table, redact, reload_table
+from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError, redact
+from sidecar.iceberg.catalog import open_catalog, open_table, reload_table
 from sidecar.iceberg.partial_loading import left_out
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})

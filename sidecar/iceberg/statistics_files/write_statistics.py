@@ -13,7 +13,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.access import Access
 from sidecar.errors import DamagedFileError
 from sidecar.failpoints import hit
-from sidecar.iceberg.catalog import redact, storage_error
+from sidecar.iceberg.catalog import storage_error
 from sidecar.iceberg.statistics_files.find_sidecar import PAGES
 from sidecar.iceberg.statistics_files.merge import MARK, NDV, Merge, registered_blob
 from sidecar.iceberg.table_properties import location_provider_of
@@ -46,7 +46,7 @@ def write_file(
     with _located(table, name, "cannot create the statistics file"):
         path = provider.new_metadata_location(name)
     secrets = {**table.catalog.properties, **table.io.properties}
-    with create_target(path, table.io, lambda text: redact(text, secrets)) as target:
+    with create_target(path, table.io, secrets) as target:
         writer = PuffinWriter(target, properties=merge.properties)
         _write_blobs(writer, snapshot, merge, write)
         written = writer.finish()
