@@ -23,10 +23,10 @@ from sidecar.filters.leaf import Leaf
 from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.values import probe_hashes
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.chunk_statistics import footer_findings
 from sidecar.parquet.encrypted.footer import declaration_in, read_declaration
 from sidecar.parquet.encrypted.modules import Declaration
 from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer, RowGroup, read_footer, read_tail
-from sidecar.parquet.page_indexes.page_bounds import footer_findings
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_page_indexes
 from sidecar.parquet.trust import INDEX_PARTS, why_not_believed, wrong_writers
 from sidecar.results.base import ProbedRowGroup, Result

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.errors import SidecarError
+from sidecar.parquet.chunk_statistics import statistics_problems
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_indexes.page_bounds import statistics_problems
 from sidecar.parquet.trust import counts_problem, null_count_problem, wrong_writers
 from sidecar.storage.source import BytesSource
 

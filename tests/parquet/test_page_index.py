@@ -8,13 +8,9 @@ import pytest
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.chunk_statistics import chunk_bounds
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_indexes.page_bounds import (
-    chunk_bounds,
-    column_index_problems,
-    offset_index_problems,
-    page_bounds,
-)
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems, page_bounds
 from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,

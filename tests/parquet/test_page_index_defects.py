@@ -11,9 +11,9 @@ import pytest
 
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bounds import find_ordering
+from sidecar.parquet.chunk_statistics import chunk_bounds
 from sidecar.parquet.footer import footer_of, read_footer
 from sidecar.parquet.page_indexes.page_bounds import (
-    chunk_bounds,
     claimed_bounds,
     column_index_problems,
     offset_index_problems,

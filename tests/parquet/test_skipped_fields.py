@@ -11,8 +11,8 @@ from pyiceberg.expressions import AlwaysTrue
 
 import sidecar
 from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.chunk_statistics import chunk_bounds
 from sidecar.parquet.footer import read_footer
-from sidecar.parquet.page_indexes.page_bounds import chunk_bounds
 from sidecar.parquet.page_indexes.page_index import decode_column_index
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.storage.source import BytesSource

@@ -19,16 +19,12 @@ from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.embedding.file import IndexedFileWriter, NewIndexes
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import FoundFilter, encode_header, read_bloom_filter
+from sidecar.parquet.chunk_statistics import chunk_bounds, footer_findings
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file
 from sidecar.parquet.page_indexes.build import build_page_index
-from sidecar.parquet.page_indexes.page_bounds import (
-    chunk_bounds,
-    column_index_problems,
-    footer_findings,
-    offset_index_problems,
-)
+from sidecar.parquet.page_indexes.page_bounds import column_index_problems, offset_index_problems
 from sidecar.parquet.page_indexes.page_index import (
     ColumnIndex,
     OffsetIndex,

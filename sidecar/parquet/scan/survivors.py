@@ -20,16 +20,11 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.values import plain_forms
 from sidecar.parquet.bloom import read_bloom_filter
+from sidecar.parquet.chunk_statistics import chunk_bounds, statistics_problems, writers_problems
 from sidecar.parquet.compression import decompress
 from sidecar.parquet.footer import LOCKED, ColumnChunk, Footer, RowGroup
 from sidecar.parquet.one_column_file import decode_pages
-from sidecar.parquet.page_indexes.page_bounds import (
-    chunk_bounds,
-    contradicts_statistics,
-    page_bounds,
-    statistics_problems,
-    writers_problems,
-)
+from sidecar.parquet.page_indexes.page_bounds import contradicts_statistics, page_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, ColumnIndexAnswer, OffsetIndex
 from sidecar.parquet.pages import DICTIONARY_PAGE, PLAIN, PLAIN_DICTIONARY, ends_at_data, wholly_dictionary
 from sidecar.parquet.scan.known_indexes import KnownPageIndexes

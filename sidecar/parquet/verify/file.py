@@ -11,9 +11,9 @@ from itertools import pairwise
 
 from sidecar.errors import Problem, SidecarError, located, place_and_reason, problem_in, reason_of
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
+from sidecar.parquet.chunk_statistics import footer_findings
 from sidecar.parquet.encrypted.body import IN_CLEAR, has_plain_filter
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_indexes.page_bounds import footer_findings
 from sidecar.parquet.pages import DICTIONARY_PAGE, ChunkReader, ends_at_data
 from sidecar.parquet.verify.filters import FLOATS, value_problems
 from sidecar.parquet.verify.page_index import verify_page_index

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from sidecar.errors import SidecarError, place_and_reason
 from sidecar.parquet.bounds import Ordering, find_ordering
+from sidecar.parquet.chunk_statistics import stated_bounds
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_indexes.build import ScannedPage, scan_chunk
-from sidecar.parquet.page_indexes.page_bounds import stated_bounds
 from sidecar.parquet.trust import is_float
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.source import Source

@@ -27,9 +27,10 @@ from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.orc.statistics.bounds import compared_column
 from sidecar.parquet.bounds import find_ordering
+from sidecar.parquet.chunk_statistics import stated_bounds
 from sidecar.parquet.encrypted.plain_view import unlock
 from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
-from sidecar.parquet.page_indexes.page_bounds import claimed_bounds, stated_bounds
+from sidecar.parquet.page_indexes.page_bounds import claimed_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds, Comparable, Unknown
 from sidecar.questions.literal_spans import span_of
