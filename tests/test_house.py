@@ -33,7 +33,7 @@ MOST_MODULES = 22
 
 MOST = {
     "code lines": 61_168,
-    "statements": 49_415,
+    "statements": 49_435,
     "classes": 897,
     "result types": 96,
     "public names": 50,

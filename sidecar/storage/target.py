@@ -48,15 +48,14 @@ log = logging.getLogger(__name__)
 COPY_LENGTH = 8 << 20
 """Bytes per step of a copy that the kernel cannot do alone."""
 
-
 HELD_LENGTH = 8
 """Bytes that are held back until the rest of a local file is on disk. Without them neither a Parquet file (the length
 of its footer, ``PAR1``) nor an ORC file (the end of its postscript, its length) can be read."""
 
-_PUFFIN_END = b"PFA1"
 Secrets = Mapping[str, Any]
 """Properties whose secret values are kept out of errors, see :func:`sidecar.errors.redact`."""
 
+_PUFFIN_END = b"PFA1"
 _JOINED_LENGTH = 64 << 10
 _BEGUN_LENGTH = 2 << 20
 _KERNEL_COPY_LENGTH = 256 << 20
