@@ -67,7 +67,11 @@ def json_rows(rows: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
 
 
 def _plain_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """One dictionary for each row. Times that Python does not have, beyond the year 9999 say, are texts."""
+    """One dictionary for each row.
+
+    Times that Python does not have, beyond the year 9999 say, are texts. In text that is no UTF-8, as a damaged page
+    may have it, bytes are escaped.
+    """
     try:
         return batch.to_pylist()
     except (OverflowError, ValueError):
@@ -87,6 +91,8 @@ def _plain(value: Any) -> Any:
             return [(_plain(entry[0]), _plain(entry[1])) for entry in value.values or ()]
         if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
             return [_plain(element) for element in value.values or ()]
+        if isinstance(value, pa.StringScalar | pa.LargeStringScalar):
+            return value.as_buffer().to_pybytes().decode("utf-8", "backslashreplace")
         return _time_text(value)
 
 

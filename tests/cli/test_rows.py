@@ -142,3 +142,11 @@ def test_files_have_such_times(suffix: str, tmp_path: Path) -> None:
     to = Console(file=StringIO(), width=200)
     rows.draw_rows(to, chosen.to_reader())
     assert "15334-03-17" in to.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_text_that_is_no_utf_8() -> None:
+    """A damaged page can hold it: it is shown as far as it is text, also in nested columns."""
+    wrong = pa.StringArray.from_buffers(2, pa.array([0, 2, 4], pa.int32()).buffers()[1], pa.py_buffer(b"ok\x80y"))
+    batch = pa.record_batch({"s": wrong, "l": pa.ListArray.from_arrays([0, 0, 2], wrong), "n": [1, 2]})
+    shown = ["ok", "\\x80y"]
+    assert [*rows.json_rows([batch])] == [{"s": "ok", "l": [], "n": 1}, {"s": shown[1], "l": shown, "n": 2}]

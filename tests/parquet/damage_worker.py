@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import sidecar
+from sidecar.cli.rows import json_rows
 from sidecar.errors import SidecarError
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.inspect import inspect_file, probe_file
@@ -65,7 +66,7 @@ def doors(data: bytes, folder: Path) -> Iterator[tuple[str, Callable[[], object]
     def scan() -> None:
         rows = sidecar.scan(source, "k = 33 or s = 'text 4'")
         if "k" in rows.column_names and "s" in rows.column_names:
-            rows.to_pylist()
+            list(json_rows(rows.to_batches()))
 
     def build() -> None:
         footer = read_footer(source)
