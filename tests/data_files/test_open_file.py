@@ -12,6 +12,7 @@ import pytest
 
 from sidecar.data_files.formats import has_encrypted_footer, open_file, open_with, read_metadata
 from sidecar.data_files.open_file import OpenFile
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource
@@ -24,7 +25,7 @@ TABLE = pa.table({"k": pa.array(range(ROWS), pa.int64()), "m": [{"a": n, "b": "x
 def file(request: Any, tmp_path_factory: pytest.TempPathFactory) -> OpenFile:
     path = str(tmp_path_factory.mktemp("one") / "file")  # the name does not say what it is
     if request.param == "orc":
-        po.write_table(TABLE, path, bloom_filter_columns=[0], row_index_stride=10_000)
+        po.write_table(TABLE, path, bloom_filter_columns=[1], row_index_stride=10_000)
     else:
         pq.write_table(TABLE, path, row_group_size=10_000)
     source = LocalSource(path)
@@ -54,6 +55,7 @@ def test_trusted_filters_deny_no_value(file: OpenFile) -> None:
     parts = range(file.parts)
     found = [one for part in parts for one in file.own_indexes(part, file.leaves, ["bloom"])]
     assert [one.leaf.own_path for one in found] == ["k"] * len(found)
+    assert bool(found) == isinstance(file, OpenOrc), "the ORC file was written with filters"
     assert bool(found) == any(file.filter_bytes(part, leaf) for part in parts)
     assert bool(found) == any(file.has_index(part, leaf, "bloom") for part in parts)
     assert all(one.is_sound and 0 < one.filter.estimated_fpp() < 0.1 for one in found)
