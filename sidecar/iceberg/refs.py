@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from pyiceberg.exceptions import ResolveError
@@ -22,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
+from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.errors import UsageError
 from sidecar.iceberg.table_names import name_of
 
@@ -168,3 +170,23 @@ def generations(table: Table, snapshot_id: int, other_id: int) -> int:
     parent = known[newer[-1]].parent_snapshot_id if newer and newer[-1] in known else None
     shared = set() if parent == other_id else set(lineage(table, other_id))
     return sum(one in known and one not in shared for one in newer)
+
+
+def waiting_since(table: Table, files: Iterable[DataFileIdentity]) -> tuple[float, bool]:
+    """Return the time at or before which the first of ``files`` was committed, and whether that is certain.
+
+    The time of an expired snapshot is not known. What is certain is that it came after the last snapshot with a
+    smaller sequence number. Where none is left, the oldest snapshot is newer than the file.
+    """
+    snapshots = table.metadata.snapshots
+    times = {one.snapshot_id: one.timestamp_ms for one in snapshots}
+    in_order = sorted((one.sequence_number or UNKNOWN_SEQUENCE, one.timestamp_ms) for one in snapshots)
+    oldest, found, is_certain = min(times.values(), default=0), list[int](), True
+    for file in files:
+        since = None if file.added_snapshot_id is None else times.get(file.added_snapshot_id)
+        if since is None and file.file_sequence_number > UNKNOWN_SEQUENCE:
+            before = bisect_left(in_order, (file.file_sequence_number,))
+            since = in_order[before - 1][1] if before else None
+        is_certain &= since is not None
+        found.append(oldest if since is None else since)
+    return min(found) / 1000, is_certain

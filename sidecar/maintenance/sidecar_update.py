@@ -20,7 +20,7 @@ from sidecar.errors import SidecarError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import show_commit
 from sidecar.iceberg.metadata_log import statistics_of
-from sidecar.iceberg.refs import generations, lineage
+from sidecar.iceberg.refs import waiting_since
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_sidecar
 from sidecar.iceberg.statistics_files.merge import is_our_theta
 from sidecar.iceberg.statistics_files.registering import register_again, register_others_alone, unregister
@@ -89,7 +89,7 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
     is_displaced = found is not None and found.displaced is not None
     is_large = found is not None and not is_displaced and found.statistics.file_size_in_bytes > costs.LARGE
     if prepared.indexable:
-        late = _behind(table, snapshot_id, found) if found is not None and is_large else timedelta.max
+        late = _behind(prepared) if is_large else timedelta.max
         size = 0 if found is None else found.statistics.file_size_in_bytes
         if uncovered <= costs.FEW_ROWS and late <= costs.longest_wait(size, prepared.request.longest_wait):
             return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
@@ -271,15 +271,10 @@ def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
     return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 
-def _behind(table: Table, snapshot_id: int, found: FoundSidecar) -> timedelta:
-    """Return the time since the first commit with files that the sidecar may lack.
-
-    That is the commit after the sidecar's snapshot, or this snapshot itself if some of its files were left.
-    """
-    newer = list(lineage(table, snapshot_id))[: generations(table, snapshot_id, found.snapshot_id)]
-    first = table.metadata.snapshot_by_id(newer[-1] if newer else snapshot_id)
-    then = time.time() if first is None else first.timestamp_ms / 1000
-    return timedelta(seconds=round(max(time.time() - then, 0.0)))
+def _behind(prepared: PreparedBuild) -> timedelta:
+    """Return for how long the first file that the sidecar lacks has waited, at most if nobody can tell."""
+    since, is_certain = waiting_since(prepared.table, [file.known_as for file in prepared.indexable])
+    return timedelta(seconds=round(max(time.time() - since, 0.0))) if is_certain else timedelta.max
 
 
 def _unregister_superseded(table: Table, found: FoundSidecar, snapshot_id: int) -> list[int]:

@@ -278,6 +278,12 @@ def test_a_large_sidecar_waits_until_enough_is_missing(table: Any, monkeypatch: 
             (cared,) = sidecar.care(table, max_behind=timedelta(hours=limit), dry_run=True).tables
             actions.append(cared.refresh and cared.refresh.action)
     assert actions == ["written", "postponed", "written"], "a larger one waits for longer, but no longer than the limit"
+    added = head(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(sidecar_update.time, "time", lambda: in_two_hours)
+        table.append(rows(4, 0))
+        table.maintenance.expire_snapshots().by_id(added).commit()
+        assert refresh(table, dry_run=True).action == "written", "the file waits since the commit that has expired"
     monkeypatch.setattr(costs, "FEW_ROWS", 0.005)
     assert refresh(table).action == "written"
 

@@ -17,10 +17,10 @@ import sidecar
 from sidecar import errors
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.cli.care.care import cells
+from sidecar.iceberg.refs import waiting_since
 from sidecar.maintenance.garbage import find_garbage
 from sidecar.reports.page.collecting import collect_facts
 from sidecar.reports.status import registrations as status_registrations
-from sidecar.reports.status.coverage import waiting_since
 from tests.maintenance.cases import (
     append_and_build,
     entries,

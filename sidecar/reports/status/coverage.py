@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,12 +10,12 @@ from functools import cached_property
 import numpy as np
 from pyiceberg.table import Table
 
-from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
 from sidecar.bundle.kinds.declared import BLOOM, KIND_OF_BLOB, is_asked
 from sidecar.bundle.model import UnitState
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.filters.arrays import Flags, Ordinals
 from sidecar.iceberg.listing import Listing
+from sidecar.iceberg.refs import waiting_since
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.declaration import ColumnDeclaration
 from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage
@@ -164,23 +163,3 @@ def count_damaged(table: Table, live: LivePlaces, damage: SidecarDamage) -> dict
     files |= {(field_id, counted): set(at.tolist()) for field_id in damage.counts}
     named = ((table.schema().find_column_name(field_id), kind, found) for (field_id, kind), found in files.items())
     return {(column, kind): len(found) for column, kind, found in named if column is not None and found}
-
-
-def waiting_since(table: Table, files: Iterable[DataFileIdentity]) -> tuple[float, bool]:
-    """Return the time at or before which the first of ``files`` was committed, and whether that is certain.
-
-    The time of an expired snapshot is not known. What is certain is that it came after the last snapshot with a
-    smaller sequence number. Where none is left, the oldest snapshot is newer than the file.
-    """
-    snapshots = table.metadata.snapshots
-    times = {one.snapshot_id: one.timestamp_ms for one in snapshots}
-    in_order = sorted((one.sequence_number or UNKNOWN_SEQUENCE, one.timestamp_ms) for one in snapshots)
-    oldest, found, is_certain = min(times.values(), default=0), list[int](), True
-    for file in files:
-        since = None if file.added_snapshot_id is None else times.get(file.added_snapshot_id)
-        if since is None and file.file_sequence_number > UNKNOWN_SEQUENCE:
-            before = bisect_left(in_order, (file.file_sequence_number,))
-            since = in_order[before - 1][1] if before else None
-        is_certain &= since is not None
-        found.append(oldest if since is None else since)
-    return min(found) / 1000, is_certain
