@@ -33,8 +33,8 @@ MOST_MODULES = 22
 
 MOST = {
     "code lines": 61_168,
-    "statements": 49_435,
-    "classes": 897,
+    "statements": 49_451,
+    "classes": 898,
     "result types": 96,
     "public names": 50,
     "public functions": 28,

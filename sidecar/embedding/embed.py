@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypedDict, cast, overload
 
 from sidecar.access import Access
 from sidecar.conversion.reuse import GOOD
@@ -25,17 +25,37 @@ from sidecar.storage.source import AnyPath
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+    from typing_extensions import Unpack
 
     from sidecar.bundle.sidecar_file import SidecarFile
     from sidecar.crypto.keys import EncryptionKeys
     from sidecar.embedding.table_report import EmbedTableReport
 
 
+class EmbeddingOptions(TypedDict, total=False):
+    """The options of :func:`embed`, as type checkers see them behind its overloads."""
+
+    into: AnyPath | None
+    bloom: NameList
+    page_index: bool
+    fpp: float
+    placement: Placement
+    reuse: ReuseRule
+    from_: AnyPath | SidecarFile | Table | None
+    refresh: bool
+    dry_run: bool
+    threads: int | None
+    io: FileIO | None
+    encryption_keys: EncryptionKeys | None
+    engine: BuildEngine | None
+    spark: Any
+
+
 @overload
-def embed(source: Table, **options: Any) -> EmbedTableReport: ...
+def embed(source: Table, **options: Unpack[EmbeddingOptions]) -> EmbedTableReport: ...
 @overload
-def embed(source: Paths | None = None, **options: Any) -> WrittenFiles: ...
-def embed(  # type: ignore[misc]  # the options are spelled out once
+def embed(source: Paths | None = None, **options: Unpack[EmbeddingOptions]) -> WrittenFiles: ...
+def embed(
     source: Paths | Table | None = None,
     *,
     into: AnyPath | None = None,
