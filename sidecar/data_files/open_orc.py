@@ -32,6 +32,9 @@ from sidecar.puffin.types import ROW_INDEX
 from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.storage.source import Source
 
+_STREAMS = {BLOOM: "BLOOM_FILTER", PAGE_INDEX: "ROW_INDEX"}
+"""How the kinds of streams begin that have an index of the kind."""
+
 
 @dataclass(frozen=True)
 class OrcLeaf:
@@ -193,8 +196,7 @@ class OpenOrc:
 
     def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
         """See :class:`.OpenFile`."""
-        prefix = "BLOOM_FILTER" if kind == BLOOM else "ROW_INDEX"
-        return any(stream.kind.startswith(prefix) for stream in self.footer(part).streams_of(leaf.index))
+        return any(stream.kind.startswith(_STREAMS[kind]) for stream in self.footer(part).streams_of(leaf.index))
 
     def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
         """See :class:`.OpenFile`."""

@@ -34,6 +34,8 @@ from sidecar.puffin import types
 from sidecar.questions.bounds import Bounds
 from sidecar.storage.source import Source, WrappingSource
 
+_OFFSETS = {BLOOM: "bloom_filter_offset", PAGE_INDEX: "offset_index_offset"}
+"""The field of a column chunk that is set where the chunk has an index of the kind."""
 PAGE_ROWS = 20_000
 """Rows of a page at most, by default of parquet-java and Arrow: rows are decoded together in runs of this length."""
 
@@ -191,7 +193,7 @@ class OpenParquet:
     def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
         """See :class:`.OpenFile`."""
         chunk = self.footer.row_groups[part].columns.get(leaf.index)
-        return chunk is None or bool(chunk.bloom_filter_offset if kind == BLOOM else chunk.offset_index_offset)
+        return chunk is None or bool(getattr(chunk, _OFFSETS[kind]))
 
     def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
         """See :class:`.OpenFile`."""

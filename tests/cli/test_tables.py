@@ -405,16 +405,17 @@ def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answ
 
 def test_distinct_counts_that_are_upper_bounds_are_shown_as_such(lake: Any, run: Any) -> None:
     table = lake.create_table("db.counted", SCHEMA)
+    # The files of one build are counted in groups, and the file that goes is in one with others.
+    table.append(rows(0).slice(0, 2).set_column(1, "small", pa.array([1000, 1001], pa.int32())))
     for part in range(3):
         table.append(rows(part))
-    table.append(rows(0).slice(0, 5).set_column(1, "small", pa.array(range(1000, 1005), pa.int32())))
     assert "≤" not in run("build", "db.counted", "--columns", "small").output
     table.refresh()
     table.delete("small >= 1000")
-    assert "≤ 155" in run("build", "db.counted", "--columns", "small").output
+    assert "≤ 152" in run("build", "db.counted", "--columns", "small").output
     path = table.catalog.load_table("db.counted").metadata.statistics[-1].statistics_path.removeprefix("file:")
     for shown in (
         run("status", "db.counted"),
         CliRunner().invoke(app, ["inspect", path]),
     ):
-        assert "≤ 155" in shown.output
+        assert "≤ 152" in shown.output

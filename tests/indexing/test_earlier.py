@@ -284,7 +284,7 @@ def test_a_removal_from_one_of_two_segments_costs_a_group_of_this_one(table: Any
 
 def test_a_plaintext_blob_of_a_column_that_has_a_key_is_made_anew() -> None:
     plan: Any = SimpleNamespace(
-        encryption_keys=SimpleNamespace(bundle_keys={"ssn": b"master"}),
+        access=SimpleNamespace(keys=SimpleNamespace(bundle_keys={"ssn": b"master"})),
         columns=[SimpleNamespace(field_id=2, path="ssn")],
         options=SimpleNamespace(encrypted={2}),
     )
