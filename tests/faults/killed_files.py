@@ -21,7 +21,7 @@ import sidecar
 from sidecar.cli import rows as written_rows
 from sidecar.crypto.key_material import material_path
 from sidecar.errors import UsageError
-from sidecar.storage import target
+from sidecar.storage import target, temporary
 from sidecar.storage.temporary import is_temporary
 from tests.conversion.cases import DATA, indexed
 from tests.embedding.encryption_matrix import Kind, Kms, write_by_arrow
@@ -222,9 +222,9 @@ def a_day_later(folder: Path) -> None:
     """A day passes, and then a command of another process writes a file into each folder that has a temporary one."""
     left = [path for path in folder.rglob("*") if is_temporary(path.name)]
     for path in left:
-        os.utime(path, (time.time() - target.ABANDONED_AFTER - 1,) * 2)
+        os.utime(path, (time.time() - temporary.ABANDONED_AFTER - 1,) * 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "_cleared", target._Cleared())
+        patch.setattr(temporary, "_cleared", temporary._Cleared())
         for parent in {path.parent for path in left}:
             with target.create_target(str(parent / "later")):
                 pass
