@@ -241,6 +241,23 @@ def test_a_catalog_that_loses_other_statistics_is_found_out(table: Table, monkey
         register(table, sid, THETAS, write_ours)
 
 
+def test_an_entry_that_is_removed_and_set_again_meanwhile_is_a_conflict(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_foreign(table, {})
+    (old,) = table.refresh().metadata.statistics
+    table.append(ROWS)
+
+    def refuse(*_: object) -> None:
+        raise ValueError(f"Statistics with snapshot id {old.snapshot_id} does not exist")
+
+    monkeypatch.setattr(type(table.catalog), "commit_table", refuse)
+    entry = old.model_copy(update={"snapshot_id": head(table), "statistics_path": f"{table.location()}/no.puffin"})
+    assert not registering._commit(table, entry, registering._Attempts(), old), "another attempt follows"
+    with pytest.raises(StorageError, match="may still take effect"):  # of an error that says nothing of an entry
+        registering._commit(table, entry, registering._Attempts(), None)
+
+
 def test_without_its_history_a_commit_is_reported_as_unchecked(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     with table.transaction() as change:
         change.set_properties({"write.metadata.previous-versions-max": "1"})

@@ -249,9 +249,9 @@ def _commit(table: Table, entry: StatisticsFile, race: _Attempts, old: Statistic
         # The commit may have succeeded. The reloaded table shows whether it did.
         later = reload_table(table)
         done = find_commit(table, later, entry.statistics_path, entry.snapshot_id)
-        was_removed = old is not None and old.snapshot_id not in statistics_of(later)
-        if done is NoCommit.NEVER and was_removed and isinstance(error, ValueError):
-            return False  # somebody else has removed it, and pyiceberg finds nothing to remove
+        # Not a subclass, such as those of answers that are no JSON: pyiceberg raised it before it sent anything.
+        if done is NoCommit.NEVER and old is not None and type(error) is ValueError:
+            return False  # somebody else has removed it, and may have set it again: there was nothing to remove
         race.in_doubt |= isinstance(done, NoCommit)
         if done is NoCommit.NEVER:
             raise storage_error(
