@@ -10,10 +10,8 @@ only that chunk unreadable.
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +29,7 @@ from sidecar.parquet.trust import (
     null_count_problem,
     why_not_believed,
 )
+from sidecar.run import without_search_for_cycles
 from sidecar.storage.source import Source
 
 TAIL = 64 * 1024
@@ -258,26 +257,10 @@ def decode_footer(source: Source, tail: Tail) -> Footer:
             offset=source.size - 4,
             hint=KEYS_HINT,
         )
-    with _no_garbage(len(tail.data)):
+    with without_search_for_cycles(are_many=len(tail.data) > TAIL):
         metadata, _ = decode_struct(tail.data, base=tail.offset)
         metadata.fields.pop(PADDING, None)
         return footer_of(source, tail.offset, tail.data, metadata)
-
-
-@contextmanager
-def _no_garbage(length: int) -> Iterator[None]:
-    """Have Python look for no cycles while a long footer is decoded, which has none.
-
-    It would look through the growing tree again and again, for half of the time.
-    """
-    pauses = length > TAIL and gc.isenabled()
-    if pauses:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:
-            gc.enable()
 
 
 def read_tail(source: Source) -> Tail:

@@ -52,7 +52,8 @@ from sidecar.planning.keys.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, many_new_objects, planned_on_server
+from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, have_many_files, planned_on_server
+from sidecar.run import without_search_for_cycles
 from sidecar.run_log import counted, log_run, quantity
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class Planning:
     def plan(self, chosen: ChosenFiles, allow_equality_deletes: bool = False) -> Plan:
         """Make tasks of chosen files, and narrow these by keys and row groups. Raises the errors of :func:`plan`."""
         opened, deletes = self.opened, EqualityDeletes()
-        with self._errors(), many_new_objects(count_files(self._lines)):
+        with self._errors(), without_search_for_cycles(are_many=have_many_files(self._lines)):
             if not self._lines:
                 kept = kept_tasks([], chosen)
             elif (planned := planned_on_server(self._scan)) is not None:

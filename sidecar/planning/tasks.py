@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
@@ -71,6 +69,7 @@ from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.budget import cost_of, present_budget
 from sidecar.planning.funnel import ManifestUse
 from sidecar.planning.partition_projection import exact_spec, in_doubt, project
+from sidecar.run import without_search_for_cycles
 
 AnyLiteral = Literal[Any]
 Keep = Callable[[DataFile], bool]
@@ -267,27 +266,16 @@ def plan_tasks(
     if (planned := planned_on_server(scan)) is not None:
         return [task for task in planned if keep(task.file)]
     maker, entries = TaskMaker(scan, lines), dict[int, list[ManifestEntry]]()
-    with many_new_objects(count_files(lines)):
+    with without_search_for_cycles(are_many=have_many_files(lines)):
         for at, line in maker.data:
             found = live_entries(scan.io, line)
             entries[at] = [e for e in found if maker.evaluators.match(line, e.data_file) and keep(e.data_file)]
         return maker.tasks(entries, EqualityDeletes() if equality is None else equality)
 
 
-@contextmanager
-def many_new_objects(files: int) -> Iterator[None]:
-    """Do not let Python search for cycles while the tasks of many files are made: all of them stay, and none is in one.
-
-    Otherwise it looks through the tasks again and again, which takes half of the time of a plan of 100,000 files.
-    """
-    pauses = files >= MANY and gc.isenabled()
-    if pauses:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:
-            gc.enable()
+def have_many_files(lines: Iterable[ManifestFile]) -> bool:
+    """Return whether manifests have at least :data:`MANY` files, as far as the manifest list says it."""
+    return count_files(lines) >= MANY
 
 
 def data_of(lines: Iterable[ManifestFile]) -> list[ManifestFile]:
