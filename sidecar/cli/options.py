@@ -120,18 +120,7 @@ def opened_table(name: str) -> Any:
     """The table of that name, in the catalog of ``--catalog`` or of ``--spark-catalog``."""
     from sidecar import open_table
 
-    refuse_files([name])
     return open_table(name, chosen_catalog(), **storage_options(output().choices.storage))
-
-
-def refuse_files(names: Sequence[str]) -> None:
-    """Raise :class:`UsageError` for paths and globs of data files where tables are named."""
-    from sidecar.many_files.find import has_data_ending
-
-    for name in names:
-        if has_data_ending(name) and ("/" in name or os.path.exists(name)):
-            hint = "Commands for files: scan FILE PREDICATE, probe, inspect, verify, embed."
-            raise UsageError("the command is for tables, and files were given", found=name, hint=hint)
 
 
 def chosen_catalog() -> EngineCatalog | str | None:

@@ -28,6 +28,7 @@ from sidecar.iceberg.table_names import (
     name_of,
     name_of_text,
     parts_of,
+    refuse_data_file,
     shown_name,
 )
 
@@ -150,6 +151,7 @@ class _OneCatalog:
         return self._catalog
 
     def _matches(self, pattern: str) -> list[TableName]:
+        refuse_data_file(pattern)
         catalog = self.opened()
         try:
             found = sorted(set(_tables(catalog, (), parts_of(pattern), self._left_out)))

@@ -121,8 +121,16 @@ def is_quoted_name(text: str) -> bool:
     return len(parts) > 1 and not is_path and any(part.is_quoted for part in parts)
 
 
+def refuse_data_file(text: str) -> None:
+    """Raise :class:`UsageError` for the path or glob of data files where a table is named."""
+    if has_data_ending(text) and ("/" in text or os.path.exists(text)) and not is_quoted_name(text):
+        hint = "Commands for files: scan FILE PREDICATE, probe, inspect, verify, embed."
+        raise UsageError("the command is for tables, and files were given", found=text, hint=hint)
+
+
 def name_of_text(text: str) -> TableName:
-    """Return the name that a text says. Raises :class:`UsageError` for a text without a namespace."""
+    """Return the name that a text says. Raises :class:`UsageError` for a text without a namespace and for a file."""
+    refuse_data_file(text)
     parts = parts_of(text)
     if len(parts) < 2:
         raise _no_name(text, f"Write it as namespace.table, all tables of a namespace as '{text}.*'")

@@ -13,7 +13,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, opened_table, refuse_files
+from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, opened_table
 from sidecar.cli.output import error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -83,7 +83,6 @@ def find(
     from sidecar.reports.finding.find import FindOptions, find_with
     from sidecar.reports.finding.values import conditions_from
 
-    refuse_files([table])
     wanted = conditions_from(conditions or [], None if values is None else str(values))
     options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys(keys))
     if not are_several_tables([table]):

@@ -11,7 +11,7 @@ import typer
 
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import chosen_catalog, opened_table, refuse_files, storage_options
+from sidecar.cli.options import chosen_catalog, opened_table, storage_options
 from sidecar.cli.output import PlainResult, announce_dry_run, error_text, escaped, output, table
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.errors import UsageError
@@ -88,7 +88,6 @@ def run_tables(
     from sidecar.iceberg.table_names import name_of
 
     out = output()
-    refuse_files(names)
 
     def work_by_name(opened: Any) -> R:
         with out.about(name_of(opened)):
