@@ -114,7 +114,7 @@ def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
         found = find_repairs(now, displaced)
         if not found.changes:
             if done:
-                show_commit(table)
+                show_commit(table, now)
             return _report(now, done, found.problems, dry_run=False)
         check_registrable(now)
         if try_to_change(now, found.changes):

@@ -55,5 +55,4 @@ def choose_build_engine(table: Table, files: Sequence[SnapshotFile], means: Buil
     """Return the engine for ``files`` of a table, and why it is chosen. Starts nothing."""
     if not files:
         return ChosenEngine("local", NOTHING_TO_INDEX)
-    size = sum(file.file_size for file in files)
-    return choose_engine(means.chosen_engine(), means.spark, lambda: size, table.io)
+    return choose_engine(means.chosen_engine(), means.spark, lambda: sum(file.file_size for file in files), table.io)

@@ -80,7 +80,7 @@ class PreparedBuild:
         ``new`` are the ordinals of the files that this build has counted.
         """
         earlier, counts = self.earlier, self.earlier.counts
-        counted, removed = earlier.counted.get(field_id, set()), field_id in earlier.removed
+        counted, removed = earlier.registered_count(field_id)
         if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
             counted, removed = counted & counts.counted.get(field_id, set()), field_id in counts.inexact
         return marks_by_files(self.listing, counted.union(new), removed)

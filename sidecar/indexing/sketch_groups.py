@@ -4,7 +4,8 @@ A sketch cannot forget a value, so after removals a whole group is read again. T
 are deleted, partitions are overwritten and compacted) and by commit. So the files of one partition and of one commit
 are neighbours. A group ends before the next partition if it has a quarter of the most files or bytes, and before the
 next commit if it has half; without a least size, a table of small commits would get a sketch of 32 KiB for each file.
-In a table of one partition it also ends if no more files follow: so a rollback leaves groups that lose nothing.
+In a table of one partition it also ends there if it has as many files as follow it: a rollback of few files then leaves
+most groups as they are.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def _age(file: SnapshotFile) -> tuple[int, int]:
 
 
 def _ends(group: Sequence[SnapshotFile], held: int, following: SnapshotFile, newer: int) -> bool:
-    """Return whether a group of ``held`` bytes ends before the ``following`` file, the first of ``newer`` ones."""
+    """Return whether a group of ``held`` bytes ends before the ``following`` file.
+
+    A group of ``newer`` files ends before the next commit.
+    """
     if len(group) >= MOST_FILES or held + following.file_size > MOST_BYTES:
         return True
     share = max(len(group) / MOST_FILES, held / MOST_BYTES)

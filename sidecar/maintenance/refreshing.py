@@ -73,20 +73,18 @@ def refresh(
     A table without a snapshot, and one for which nothing is declared or built, are no errors: the report says so.
     Raises :class:`UsageError` for wrong options and damaged properties, and the errors of :func:`sidecar.build`.
     """
+    means = BuildMeans(engine, spark, threads, encryption_keys, allow_plaintext)
+    return refresh_with(table, means, at, max_new_files, dry_run)
+
+
+def refresh_with(
+    table: Table, means: BuildMeans, at: str | None = None, most_files: int | None = None, dry_run: bool = False
+) -> RefreshReport:
+    """Do :func:`refresh`, with the means of another operation."""
     request = BuildRequest(
-        BuildMeans(engine, spark, threads, encryption_keys, allow_plaintext),
-        most_files=max_new_files,
-        merge_up_to=costs.MERGED_AT_ONCE,
-        thorough=False,
-        what="refresh",
+        means, most_files=most_files, merge_up_to=costs.MERGED_AT_ONCE, thorough=False, what="refresh"
     )
     return _refreshed(table, request, at, dry_run)
-
-
-def refresh_with(table: Table, means: BuildMeans) -> RefreshReport:
-    """Do :func:`refresh`, with the means of another operation."""
-    request = BuildRequest(means, merge_up_to=costs.MERGED_AT_ONCE, thorough=False, what="refresh")
-    return _refreshed(table, request, None, False)
 
 
 def refresh_thoroughly(

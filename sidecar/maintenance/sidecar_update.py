@@ -87,12 +87,13 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
     found, can_improve = earlier.found, not prepared.indexable and _can_improve(prepared)
     reason = _why(prepared, can_improve)
     is_displaced = found is not None and found.displaced is not None
-    is_large = found is not None and not is_displaced and found.statistics.file_size_in_bytes > costs.LARGE
+    size = 0 if found is None or is_displaced else found.statistics.file_size_in_bytes
+    is_large = size > costs.LARGE
     if prepared.indexable:
-        late = _behind(prepared) if is_large else timedelta.max
-        size = 0 if found is None else found.statistics.file_size_in_bytes
-        if uncovered <= costs.FEW_ROWS and late <= costs.longest_wait(size, prepared.request.longest_wait):
-            return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
+        if is_large and uncovered <= costs.FEW_ROWS:
+            late = _behind(prepared)
+            if late <= costs.longest_wait(size, prepared.request.longest_wait):
+                return Leave("postponed", f"{uncovered:.2g} of the rows are not covered, for {late}")
         return Build(prepared, reason)
     if found is None or can_improve or is_displaced:
         return Build(prepared, reason)
@@ -248,12 +249,12 @@ class SidecarUpdate:
 
 def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
     """Return an entry whose distinct counts are marked as bounds where files or rows were removed or added since."""
-    blobs, earlier = [], prepared.earlier
+    blobs = []
     for blob in entry.blob_metadata:
         properties = dict(blob.properties or {})
         if is_our_theta(blob):
-            counted, removed = earlier.counted.get(blob.fields[0], set()), blob.fields[0] in earlier.removed
-            properties = marked(properties, marks_by_files(prepared.listing, counted, removed))
+            counts = prepared.earlier.registered_count(blob.fields[0])
+            properties = marked(properties, marks_by_files(prepared.listing, *counts))
         blobs.append(blob.model_copy(update={"properties": properties}))
     return entry.model_copy(update={"blob_metadata": blobs})
 

@@ -34,11 +34,11 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
             expected=f"at most {source.size} bytes",
             found=f"{total} bytes",
         )
-    digest, step = hashlib.sha256(), _DIGEST_STEP
+    digest = hashlib.sha256()
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
-        for at in range(offset, offset + length, step):
-            digest.update(source.read(at, min(step, offset + length - at)))
+        for at in range(offset, offset + length, _DIGEST_STEP):
+            digest.update(source.read(at, min(_DIGEST_STEP, offset + length - at)))
     return digest.digest()
 
 

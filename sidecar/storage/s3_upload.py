@@ -6,7 +6,8 @@ once there is a range to copy and s3fs reaches the object with the properties of
 
 A part of a multipart upload is either bytes (UploadPart) or a range of an object (UploadPartCopy), of 5 MiB to 5 GiB;
 only the last part may be smaller. So a copied range of 5 MiB or more does not come through this process, apart from
-the bytes at its start that fill the part before it up to 5 MiB. None do where that part is in the copied object too.
+the bytes at its start that fill the part before it up to 5 MiB. Not even these do where the copied object has the
+bytes of that part just before the range.
 
 What is copied must be the object whose bytes the caller has checked. Before the first copy of an object its ETag is
 asked for, and its end is compared with what the source has read of it. Each copy names that ETag, and S3 refuses it if
@@ -64,8 +65,9 @@ def s3_upload(output: OutputFile, io: FileIO) -> S3Upload | ArrowUpload | None:
 
 def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
     """Return a warning if ``length`` bytes that S3 could copy itself pass through this process."""
-    has_s3fs = _can_help(io) if _is_arrow(io) else hasattr(fsspec_of(file_at(io, location)), "call_s3")
-    if length < WORTH_ANOTHER_CLIENT or not _is_on_s3(location) or has_s3fs:
+    if length < WORTH_ANOTHER_CLIENT or not _is_on_s3(location):
+        return []
+    if _can_help(io) if _is_arrow(io) else hasattr(fsspec_of(file_at(io, location)), "call_s3"):
         return []
     is_other = not _is_arrow(io) or not _OF_ARROW.isdisjoint(io.properties)
     way = ", and in the catalog py-io-impl: pyiceberg.io.fsspec.FsspecFileIO (it takes no role)" if is_other else ""

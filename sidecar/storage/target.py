@@ -13,7 +13,7 @@ after an error sidecar deletes it. On S3 through s3fs it is uploaded in parts, a
 (:mod:`sidecar.storage.s3_upload`). An existing file is never replaced, except by :func:`create_or_replace`
 and :func:`write_whole`.
 
-For work that may run twice a target is repeated: a file that has the very bytes that are to be written is taken for the
+Work that may run twice says so (``is_repeated``): a file that has the bytes that are to be written is taken for the
 result of an earlier run, which was lost after it had published the file. A file with other bytes is still an error.
 """
 

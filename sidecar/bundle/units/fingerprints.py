@@ -57,6 +57,8 @@ class FingerprintIndex:
     @property
     def repeated(self) -> list[int]:
         """The ordinals of the files that are never found."""
+        if len(self._ordinals) == len(self._names):  # nearly always
+            return []
         return sorted(set(range(len(self._names))).difference(self._ordinals.values()))
 
     def find(self, file: DataFileIdentity) -> int | None:

@@ -266,7 +266,7 @@ def _commit(table: Table, entry: StatisticsFile, race: _Attempts, old: Statistic
 def _took_effect(
     before: Table, later: Table, entry: StatisticsFile, race: _Attempts, old: StatisticsFile | None
 ) -> bool:
-    """Return whether the table has our entry ``later`` and the commit replaced only what was merged.
+    """Return whether ``later``, the table after the commit, has our entry, and only what was merged was replaced.
 
     ``old`` is the entry of another snapshot that the commit has removed. It is set again if ours is taken back, and so
     is another entry that somebody had set there.

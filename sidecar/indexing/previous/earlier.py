@@ -67,6 +67,10 @@ class ReusableSidecar:
     why_not: str = ""
     """Why all files are indexed again; empty if they are not."""
 
+    def registered_count(self, field_id: int) -> tuple[set[int], bool]:
+        """Return the ordinals of the live files that the carried segments have counted, and whether others are gone."""
+        return self.counted.get(field_id, set()), field_id in self.removed
+
     def is_registered(self, table: Table, snapshot_id: int) -> bool:
         """Return whether the sidecar belongs to this very snapshot, and all of it would be carried over."""
         found = self.found

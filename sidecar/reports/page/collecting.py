@@ -45,7 +45,7 @@ from sidecar.reports.page.facts import (
     TableFacts,
 )
 from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
-from sidecar.reports.status.indexes import live_files, opened_sidecar
+from sidecar.reports.status.indexes import LivePlaces, live_files, opened_sidecar
 from sidecar.reports.status.table_status import status as status_of
 
 MOST_COLUMNS = 8
@@ -76,8 +76,9 @@ def collect_facts(table: Table, *, with_advice: bool = True) -> TableFacts:
     with opened_sidecar(table, listing) as search:
         warnings += search.warnings
         if search.found is not None:
-            facts.fill.extend(_fill(table, listing, search.found, warnings))
-            facts.distinct.extend(_distinct(table, listing, search.found, warnings))
+            live = live_files(search.found, listing)
+            facts.fill.extend(_fill(table, listing, live, warnings))
+            facts.distinct.extend(_distinct(table, listing, search.found, live, warnings))
     for column in list(status.lookups)[:MOST_COLUMNS]:
         facts.lookups.extend(_lookups(table, listing, column, warnings))
     return facts
@@ -144,12 +145,11 @@ def _beside(kind: PrimitiveType, value: Any) -> Any:
     return value + ("!" if isinstance(value, str) else b"!")
 
 
-def _fill(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[ColumnFill]:
+def _fill(table: Table, listing: Listing, live: LivePlaces, warnings: list[str]) -> Iterator[ColumnFill]:
     """Read filters, at most :data:`MOST_FILTER_BYTES` of each column, and count their bits by file.
 
     Columns whose filters are encrypted are left out.
     """
-    live = live_files(found, listing)
     age = [(file.known_as.file_sequence_number, file.path) for file in listing.files]
     in_order = sorted(range(len(age)), key=age.__getitem__)
     owners = np.full(live.sidecar.num_units, -1, np.int64)
@@ -188,9 +188,11 @@ def _cells(sums: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> list
     return [float(a / n) if n else None for a, n in zip(added.tolist(), numbers.tolist(), strict=True)]
 
 
-def _distinct(table: Table, listing: Listing, found: FoundSidecar, warnings: list[str]) -> Iterator[DistinctCount]:
+def _distinct(
+    table: Table, listing: Listing, found: FoundSidecar, live: LivePlaces, warnings: list[str]
+) -> Iterator[DistinctCount]:
     sidecar, path = found.sidecar, found.statistics.statistics_path
-    unregistered = unregistered_counts(listing, found, live_files(found, listing).places)
+    unregistered = unregistered_counts(listing, found, live.places)
     for blob in marked_blobs(found.statistics, sidecar.puffin.metadata):
         column = table.schema().find_column_name(blob.fields[0]) if len(blob.fields) == 1 else None
         if blob.type != THETA or column is None:
