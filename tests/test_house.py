@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 61_169,
-    "statements": 49_458,
+    "code lines": 61_163,
+    "statements": 49_451,
     "classes": 898,
     "result types": 96,
     "public names": 50,

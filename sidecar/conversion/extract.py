@@ -147,8 +147,9 @@ class Extractor:
             self._collection.name_column(keys[leaf.index], name)
         witness = FileWitness(file, self.witness)
         taken = [leaf for leaf in leaves if leaf.index not in left_out]
+        refused = [leaf for leaf in leaves if leaf.index in left_out]
         for part in range(file.parts):
-            for leaf, kind in product([leaf for leaf in leaves if leaf.index in left_out], self._kinds):
+            for leaf, kind in product(refused, self._kinds):
                 for unit in file.part_units(part) if file.has_index(part, leaf, kind) else ():
                     outcome = Outcome(file.name, unit, leaf.own_path, kind, reason=left_out[leaf.index])
                     self.note(outcome, keys[leaf.index], first + unit)

@@ -1,4 +1,4 @@
-"""Compares the indexes that a column chunk of a Parquet file is about to get with its pages."""
+"""Compares indexes of a column chunk of a Parquet file with its pages: those that it has, or is about to get."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChunkCheck:
 
 @dataclass(frozen=True)
 class GivenIndexes:
-    """The indexes that a column chunk is about to get; ``None`` for each one that it does not get."""
+    """The indexes of a column chunk that are compared with its pages; ``None`` for each one that there is not."""
 
     filter: BlockFilter | None = None
     column_index: ColumnIndex | None = None

@@ -17,7 +17,7 @@ from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.orc_column import OrcColumnPart
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
 from sidecar.orc.decode import read_row_groups
-from sidecar.orc.embed import check_embeddable
+from sidecar.orc.embed import FILTER_STREAMS, check_embeddable
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
 from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
 from sidecar.orc.index_streams import StripeIndex, read_indexes
@@ -32,8 +32,8 @@ from sidecar.puffin.types import ROW_INDEX
 from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.storage.source import Source
 
-_STREAMS = {BLOOM: "BLOOM_FILTER", PAGE_INDEX: "ROW_INDEX"}
-"""How the kinds of streams begin that have an index of the kind."""
+_STREAMS = {BLOOM: FILTER_STREAMS, PAGE_INDEX: frozenset({"ROW_INDEX"})}
+"""The streams in which an index of each kind is."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class OpenOrc:
     def filter_bytes(self, part: int, leaf: Any) -> int | None:
         """See :class:`.OpenFile`."""
         streams = self.footer(part).streams_of(leaf.column.id)
-        lengths = [stream.length for stream in streams if stream.kind.startswith("BLOOM_FILTER")]
+        lengths = [stream.length for stream in streams if stream.kind in FILTER_STREAMS]
         return sum(lengths) if lengths else None
 
     def part_size(self, part: int) -> int:
@@ -185,7 +185,7 @@ class OpenOrc:
 
     def column_part(self, part: int, leaf: Any) -> OrcColumnPart:
         """See :class:`.OpenFile`."""
-        return OrcColumnPart(self, part, leaf.column)
+        return OrcColumnPart(self, part, leaf)
 
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """See :class:`.OpenFile`. Row indexes of ORC are not looked at."""
@@ -196,7 +196,7 @@ class OpenOrc:
 
     def has_index(self, part: int, leaf: Any, kind: IndexKind) -> bool:
         """See :class:`.OpenFile`."""
-        return any(stream.kind.startswith(_STREAMS[kind]) for stream in self.footer(part).streams_of(leaf.index))
+        return any(stream.kind in _STREAMS[kind] for stream in self.footer(part).streams_of(leaf.index))
 
     def own_indexes(self, part: int, leaves: Sequence[Any], kinds: Collection[IndexKind]) -> Iterator[OwnIndex]:
         """See :class:`.OpenFile`."""

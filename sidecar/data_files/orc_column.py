@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sidecar.bundle.filters.rules import AnyFilter
-from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index, row_index_kind
+from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index
 from sidecar.data_files.open_file import OwnIndex
 from sidecar.errors import SidecarError, UsageError, place_and_reason
 from sidecar.filters.array_hash import hash_arrow
@@ -19,12 +19,11 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding
 from sidecar.orc.decode import LeafCursor, has_own_values
 from sidecar.orc.index_streams import StripeIndex, read_indexes
-from sidecar.orc.schema import OrcColumn
 from sidecar.orc.verify.values import count_denied, observed_in
 from sidecar.questions.value_check import ValueCheck
 
 if TYPE_CHECKING:
-    from sidecar.data_files.open_orc import OpenOrc
+    from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
 
     Array = pa.Array[Any]
 
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 class OrcColumnPart:
     """See :class:`sidecar.data_files.open_file.ColumnPart`. Values inside unions are not compared."""
 
-    def __init__(self, file: OpenOrc, part: int, column: OrcColumn) -> None:
-        self._file, self._column = file, column
+    def __init__(self, file: OpenOrc, part: int, leaf: OrcLeaf) -> None:
+        self._file, self._part, self._leaf, self._column = file, part, leaf, leaf.column
         self._stripe, self._footer = file.tail.stripes[part], file.footer(part)
         self._first = file.first_units[part]
         self._taken = 0
@@ -88,7 +87,7 @@ class OrcColumnPart:
         entries, own, group = self._entries_of(unit), self._index.row_index, unit - self._first
         if own is not None and own.parts[group] != stored.entry:
             yield "row index: it differs from the file's"
-        if row_index_kind(self._file.tail, self._footer, self._column, stored.kind.resolution) != stored.kind:
+        if self._file.index_kind(self._part, self._leaf, stored.kind.resolution) != stored.kind:
             yield "row index: its description does not match the file's column"
         try:
             statistics = decode_row_index(stored, self._stripe.row_groups[group].rows).statistics

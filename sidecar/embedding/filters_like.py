@@ -81,7 +81,8 @@ def _rates(file: OpenFile) -> dict[str, float]:
     """Return the worst rate of each column's filters, by its path."""
     rates: dict[str, float] = {}
     for part in range(file.parts):
-        for found in file.own_indexes(part, file.leaves, [BLOOM]):
+        having = [leaf for leaf in file.leaves if file.has_index(part, leaf, BLOOM)]
+        for found in file.own_indexes(part, having, [BLOOM]):
             if found.is_sound and found.filter is not None:
                 path = found.leaf.own_path
                 rates[path] = max(found.filter.estimated_fpp(), rates.get(path, LEAST_RATE))

@@ -29,7 +29,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.match import Finder
 from sidecar.conversion.reuse import GOOD
-from sidecar.data_files.formats import open_file
+from sidecar.data_files.formats import open_file, opened_file
 from sidecar.data_files.open_file import DataLeaf
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
@@ -272,8 +272,7 @@ class _Restoring:
     def _parts(self, path: str) -> list[PooledFilters]:
         """Return the filters that are read for a file; none for a file that cannot be read."""
         try:
-            file = self._open(path)
-            with closing(file.source):
+            with opened_file(self._new.access, path) as file:
                 return plan_restore(self._finder, file, self._choice).exact_parts
         except SidecarError:  # it is reported where the file is opened to be written
             return []

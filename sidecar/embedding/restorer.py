@@ -84,7 +84,9 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
         parts = {(row_group, part.column): part for part in plan.exact_parts for row_group in part.units}
         wanted = None if choice.page_index is None else {plan.file.number_of(name) for name in choice.page_index}
         pages = {
-            (entry.unit, entry.leaf.index): plan.file.column_part(entry.unit, entry.leaf).restored(*entry[2:])
+            (entry.unit, entry.leaf.index): plan.file.column_part(entry.unit, entry.leaf).restored(
+                entry.stored, entry.is_proven
+            )
             for entry in stored_entries(plan.matches, plan.file)
             if wanted is None or entry.leaf.index in wanted
         }

@@ -72,9 +72,8 @@ def embed_table(
         report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, indexes.fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
         if dry_run:
-            size = _size(replaceable.files)
             report.engine, report.engine_reason = choose_engine(
-                means.chosen_engine(), means.spark, lambda: size, own.io
+                means.chosen_engine(), means.spark, lambda: _size(replaceable.files), own.io
             )
             report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidecar.access import Access
 from sidecar.engines.choice import asked_engine, work_engine
@@ -16,10 +16,6 @@ from sidecar.many_files.each import FileResults, each_file, known_format, thread
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.questions.value_check import ValuesLookedUp
 from sidecar.results.choices import BuildEngine
-
-if TYPE_CHECKING:
-    pass
-
 
 STRUCTURE_IS_SMALL = "the check of structures alone reads little"
 """The reason for the engine of a check without values."""

@@ -280,7 +280,7 @@ class _Dictionary:
         elif ordering.kind == "bytes":
             return _span_bounds(page.data, page.spans.starts[entries], page.spans.lengths[entries])
         else:
-            keys = _keys(page.binaries(pa.binary()).take(entries), ordering)
+            keys = _keys(_dictionary_array(page, self._leaf).take(entries), ordering)
         low, high = keys.extremes(0, len(entries))
         return keys.plain(low), keys.plain(high)
 

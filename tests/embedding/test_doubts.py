@@ -72,6 +72,6 @@ def test_a_page_in_another_place_is_a_contradiction(tmp_path: Any) -> None:
     check = SimpleNamespace(contradiction="", misplaced="page 1 is not where the index says")
     part = SimpleNamespace(first_values=lambda found: check)
     file: Any = SimpleNamespace(name=str(tmp_path / "a.parquet"), column_part=lambda *place: part)
-    found: Any = SimpleNamespace(leaf=SimpleNamespace(index=0, path="a"), filter=None, unit=0)
+    found: Any = SimpleNamespace(leaf=SimpleNamespace(index=0, path="a"), kind="page-index", unit=0)
     asked = witness.FileWitness(file, cast("Any", SimpleNamespace(add=lambda *given: None)))
     assert asked.contradiction(0, found) == check.misplaced

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from sidecar.bundle.kinds.declared import IndexKind
 from sidecar.conversion.matching.identity import is_local
 from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_file import OpenFile, OwnIndex
@@ -81,13 +82,13 @@ class FileWitness:
     def __init__(self, file: OpenFile, witness: Witness) -> None:
         self._file = file
         self._witness = witness
-        self._contradictions: dict[tuple[int, bool], str] = {}
+        self._contradictions: dict[tuple[int, IndexKind], str] = {}
 
     def contradiction(self, part: int, found: OwnIndex) -> str:
         """Return what the column's page contradicts; an empty text if nothing, or if the page cannot be read."""
         if not is_local(self._file.name):
             return ""
-        place = found.leaf.index, found.filter is None
+        place = found.leaf.index, found.kind
         if place not in self._contradictions:
             check = self._file.column_part(part, found.leaf).first_values(found)
             if check is not None:

@@ -13,7 +13,7 @@ from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import EXACT, VALUES
 from sidecar.conversion.reuse import NEVER
-from sidecar.data_files.open_orc import OpenOrc, first_units
+from sidecar.data_files.open_orc import OpenOrc
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.indexing.columns import (
     ColumnWork,
@@ -98,7 +98,7 @@ class OrcDataFile:
         self._statistics = FileStatistics(self._source, file.tail)
         self._options = options
         self._sketches = sketches
-        self._first = first_units(file.tail)
+        self._first = file.first_units
 
     def index(self, start: int, stop: int, columns: Mapping[int, WantedColumn]) -> Iterator[IndexedUnit]:
         """See :class:`sidecar.indexing.stage_one.data_file.DataFile`. A row group begins where its stripe begins."""
