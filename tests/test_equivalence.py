@@ -125,10 +125,11 @@ def same_as_pyiceberg(
         columns = projected(history, number, snapshot_id)
         if by_engine is None:
             by_engine = live_rows(history, tuple(columns or ["*"]), snapshot_id, planned.row_filter)
+            truth = truths.of(text)
             tally.cases += 1
         found = _rows(planned, number, columns)
         ids, without = _ids(found), partial(ids_without, history, text, snapshot_id)
-        right = right_ids(truths.of(text), ids, _ids(by_engine), without)
+        right = right_ids(truth, ids, _ids(by_engine), without)
         tally.compare(found.to_pylist(), truths.rows_of(right, columns).to_pylist(), (way.__name__, *said))
         if number % 6 != 3:
             assert found.schema.equals(by_engine.schema), said

@@ -213,4 +213,4 @@ def check_entries(life: Life) -> None:
     """Each registered statistics file is there."""
     for entry in life.table.metadata.statistics:
         path = local(entry.statistics_path)
-        assert path.is_file() or path.name in life.damaged, (entry.statistics_path, life.history.log)
+        assert path.is_file() or path.name in life.lost, (entry.statistics_path, life.history.log)

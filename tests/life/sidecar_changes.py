@@ -122,7 +122,9 @@ def damage(life: Life) -> str | None:
     path, what = life.rng.choice(there), life.rng.choice(DAMAGE)
     data = spoilt(path.read_bytes(), what, life.rng)
     path.unlink()
-    if data is not None:
+    if data is None:
+        life.lost.add(path.name)
+    else:
         path.write_bytes(data)
     life.damaged.add(path.name)
     return f"damage a sidecar: {what}"

@@ -118,6 +118,8 @@ class Life:
     """A catalog that is a client of a server of the table's catalog."""
     damaged: set[str] = field(default_factory=set)
     """Sidecars that were damaged."""
+    lost: set[str] = field(default_factory=set)
+    """Those of them that are gone."""
     files_of_snapshots: dict[int, list[DataFile]] = field(default_factory=dict)
     ids_of_files: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 

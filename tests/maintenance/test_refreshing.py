@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
 import sidecar
 from sidecar.bundle.runs import history_of
@@ -19,6 +18,7 @@ from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import observe
 from sidecar.maintenance import costs, sidecar_update
 from sidecar.puffin.types import THETA
+from tests.equivalence_files import append, data_files
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import blobs_of, set_foreign
 from tests.tables import create_with_rows
@@ -390,10 +390,7 @@ def test_distinct_counts_are_marked_and_then_counted_again(catalog: Any) -> None
 
 def test_copies_of_a_file_in_one_commit_are_indexed_once(table: Any) -> None:
     """Their fingerprint finds none of them: each refresh read them again."""
-    (new,) = _dataframe_to_data_files(table_metadata=table.metadata, df=rows(3), io=table.io)
-    with table.transaction() as change, change.update_snapshot().fast_append() as append:
-        append.append_data_file(new)
-        append.append_data_file(new)
+    append(table, data_files(table, rows(3)) * 2)
     assert (refresh(table).files_indexed, refresh(table).action) == (2, "current")
     for number in (4, 5):
         table.append(rows(number))
