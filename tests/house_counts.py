@@ -17,6 +17,8 @@ LONG = 60
 """Lines of a function from which on it is long."""
 MANY = 7
 """Parameters that a function has at most, unless it is public or of the command line."""
+WORDS, WORDS_EACH = 60, 12
+"""Words that a docstring has at most, and as many more for each parameter or attribute."""
 ALIAS = re.compile(r"_?[A-Z]\w*[a-z]\w*")
 
 
@@ -41,6 +43,28 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg
     """All parameters but ``self``, ``cls``, ``*args`` and ``**kwargs``."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     return every[1:] if every and every[0].arg in ("self", "cls") else every
+
+
+def attributes(found: ast.ClassDef) -> list[str]:
+    """Names of the public attributes that a class declares in its body."""
+    targets = [ast.unparse(one.target) for one in found.body if isinstance(one, ast.AnnAssign)]
+    return [name for name in targets if not name.startswith("_")]
+
+
+def wordy_docstrings(tree: ast.Module) -> list[tuple[str, int, int]]:
+    """Functions and classes whose docstring is too long: name, words, and the words that they may have."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            described = len(parameters(node)) + (node.args.vararg is not None) + (node.args.kwarg is not None)
+        elif isinstance(node, ast.ClassDef):
+            made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+            described = max(len(attributes(node)), *(len(parameters(one)) for one in made), 0)
+        else:
+            continue
+        words, most = len((ast.get_docstring(node) or "").split()), WORDS + WORDS_EACH * described
+        found += [(node.name, words, most)] if words > most else []
+    return found
 
 
 def public_names(package: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house_counts import counted, type_names
+from tests.house_counts import counted, type_names, wordy_docstrings
 from tests.syntax import tree_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,6 +170,14 @@ def test_the_package_grows_no_wider() -> None:
     found = counted(PACKAGE)
     assert found.keys() == MOST.keys()
     assert {name: count for name, count in found.items() if count > MOST[name]} == {}
+
+
+def test_a_docstring_has_the_facts_and_the_guide_the_rest() -> None:
+    """What it does, each argument with unit and default, errors, one example: sixty words, and twelve an argument."""
+    long, fits = " ".join(["word"] * 73), " ".join(["word"] * 72)
+    assert wordy_docstrings(ast.parse(f'def f(a): "{long}"')) == [("f", 73, 72)]
+    assert wordy_docstrings(ast.parse(f'class C:\n    "{fits}"\n    a: int')) == []
+    assert {path.name: found for path in MODULES if (found := wordy_docstrings(tree_of(path)))} == {}
 
 
 @pytest.mark.parametrize("page", LONGEST)

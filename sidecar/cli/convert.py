@@ -87,8 +87,7 @@ def convert(
       ORC, --onto Parquet  .parquet   the Parquet file with filters as in SRC
       historical filter    any        the filter with XXH64 instead of MurmurHash3
 
-    A filter of another hash cannot be computed from the bits of the old one. With --as, with SRC of the other format
-    and for a historical filter, it is built again: from a dictionary or from the values.
+    Where the hash changes, and with --as, filters are built again: from a dictionary or from the values.
 
     \b
     Examples:

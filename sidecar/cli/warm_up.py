@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 def warm_up() -> None:
     """Compile all kernels now, so that no later build waits for it.
 
-    Run it where an image is made: the machine code stays in the image. The cache is the folder that the variable
-    NUMBA_CACHE_DIR names, else the user's cache folder, else one beside the package. Exit code 1 if none of them is
-    writable. pip uninstall leaves the folder, which the output says how to remove.
+    Run it where an image is made, which keeps the machine code. The cache is in NUMBA_CACHE_DIR, else in the user's
+    cache folder, else beside the package. Exit code 1 if none is writable. The output says how to remove it.
 
     \b
     Examples:

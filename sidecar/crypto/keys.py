@@ -56,21 +56,17 @@ class ExplicitKeys:
 class EncryptionKeys:
     """The keys and rules for reading and writing encrypted files and bundles.
 
-    A key is looked up first by column (``column_keys``, dotted paths of leaves) or as the ``footer_key``, then by
-    key metadata in ``retriever``. ``aad_prefix`` is the prefix that files must have, or a rule that returns it for a
-    file's path. A stored prefix is compared with it before any content is used; a prefix that is not stored is taken
-    from it. ``None`` checks nothing, and files that do not store their prefix cannot be read.
+    ``column_keys`` (by dotted paths of leaves) and ``footer_key`` go before ``retriever``, which finds keys by key
+    metadata.
+    ``aad_prefix``: the AAD prefix of files, or a rule that returns it for a path. A stored prefix must equal it.
+    ``None`` checks nothing; files without their prefix cannot be read then.
+    ``bundle_keys``: for each column that a sidecar must encrypt, the key metadata of a master key of ``retriever``.
+    Blobs of such a column that are plaintext, or under another key, are not believed.
 
-    ``bundle_keys`` names the columns that a sidecar must encrypt: by column, the key metadata of the master key that
-    wraps the keys of its bundles. ``retriever`` must have that master key. Reading needs only ``retriever``, but for a
-    column named here, blobs in plaintext or under another key are not believed.
-
-    If ``footer_key`` or ``column_keys`` are given, a plaintext Parquet file is refused, because an attacker could have
-    put it in place of the encrypted one. If only ``retriever`` is given, it is read with a logged warning.
-    With ``allow_plaintext_files`` it is always read.
-
-    For the same reason, plaintext blobs of sidecars are not believed (:attr:`doubts_plaintext_indexes`). With
-    ``allow_plaintext_indexes`` they are, except those of columns that ``bundle_keys`` name.
+    Plaintext can be an attacker's. With ``footer_key`` or ``column_keys`` a plaintext Parquet file is refused; with
+    ``retriever`` alone it is read with a logged warning; with ``allow_plaintext_files`` it is always read. Plaintext
+    blobs are not believed (:attr:`doubts_plaintext_indexes`). With ``allow_plaintext_indexes`` they are, except those
+    of columns in ``bundle_keys``.
     """
 
     retriever: KeyRetriever | None = None

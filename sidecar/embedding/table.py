@@ -52,17 +52,14 @@ def embed_table(
 ) -> EmbedTableReport:
     """Do :func:`sidecar.embed` for the data files of a table's current snapshot.
 
-    Every file is rewritten under a new path, and one ``replace`` commit swaps the files. Some are left alone, with the
-    reason: files that deletes apply to; files that are not Parquet, encrypted without keys or broken; and files for
-    which nothing new was built. Encrypted files are rewritten with keys, except those whose expected AAD prefix names
-    their path. If the table has a sidecar, or declares what is indexed, ``refresh`` brings the sidecar up to date
-    afterwards; an error of this step is in the report. On Spark each file is a task of one thread; the commit is made
-    in this process.
+    Every file is rewritten under a new path, and one ``replace`` commit swaps the files. Files that stay as they are,
+    each with a reason, are in the report's ``left_alone``. If the table has a sidecar, or declares what is indexed,
+    ``refresh`` brings the sidecar up to date afterwards; an error of this step is in the report.
 
     Raises :class:`UsageError` for unknown columns and a table without a snapshot, :class:`UnsupportedFeatureError` for
     format versions other than 2, :class:`StorageError`, and :class:`CommitConflictError` if another commit changed one
-    of the files meanwhile. The new files are then deleted. They stay only if it is not known whether the commit
-    succeeded, and the error says so.
+    of the files meanwhile. The new files are then deleted, unless nobody knows whether the commit succeeded; the error
+    says so.
     """
     start = time.monotonic()
     with held(table) as own:

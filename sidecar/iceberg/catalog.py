@@ -70,22 +70,19 @@ _UNKNOWN_TYPE = re.compile("Unsupported field type|Could not parse .* into|Unkno
 
 
 def open_table(name: str, catalog: str | Catalog | None = None, *, spark: Any = None, **properties: str) -> Table:
-    """Open the table ``namespace.table`` of a catalog, or the version of a table in a ``*.metadata.json`` file.
+    """Open the table ``namespace.table`` of a catalog, or one version of a table by its ``*.metadata.json`` file.
 
-        table = sidecar.open_table("sales.orders", "lake")                # of pyiceberg's configuration
-        table = sidecar.open_table("lake.sales.orders", spark=spark)      # as a Spark session opens it
+        table = sidecar.open_table("sales.orders", "lake")
 
-    A part of the name with a dot in it is in backticks or double quotes: ``db.`a.b```.
-    ``catalog`` names an entry of pyiceberg's configuration (``None``: pyiceberg's default catalog), or is an open
-    catalog. With ``spark``, a session, it names a catalog of the session's configuration; without it the name begins
-    with the catalog, or is in the session's current one. Such a table is loaded and committed by the session, in all
-    verbs. A session of Spark Connect reads only.
-    ``properties`` are added to that entry and override it; those of a table of Spark go to what opens its files. The
-    URL of a metadata file is opened by the entry's settings of object stores.
+    ``name``: a part with a dot in it is in backticks or double quotes (``db.`a.b```).
+    ``catalog``: an open catalog, or an entry of pyiceberg's configuration, by default its default.
+    ``spark``: a session that opens the table; ``catalog``, or the first part of the name, is then a catalog of the
+    session.
+    ``properties``: settings that override those of the entry.
 
-    Raises :class:`UsageError` for a catalog that is not configured and for a missing namespace or table,
-    :class:`StorageError` if the catalog or the metadata file cannot be reached, :class:`DamagedFileError` for invalid
-    metadata and :class:`UnsupportedFeatureError` for metadata that pyiceberg does not understand.
+    Raises :class:`UsageError` for an unknown catalog, namespace or table, :class:`StorageError` if one cannot be
+    reached, :class:`DamagedFileError` for invalid metadata, :class:`UnsupportedFeatureError` for metadata that
+    pyiceberg does not understand.
     """
     if is_metadata_file(name):
         lent = open_catalog(catalog).properties if catalog is not None and local_path(name) is None else {}

@@ -76,9 +76,9 @@ def care_for_run(target: str | Path = "target", **options: Unpack[CareOptions]) 
 
     ``target``: the folder of dbt's artifacts. ``options``: those of :func:`sidecar.care`.
 
-    A run without such a table has nothing to do. Columns that a model declares are saved as the table's own
-    declaration, so that other jobs keep them. A build that fails is an error ``build`` of its table in the result, and
-    does not stop the others.
+    Without such a table nothing is done. Columns that a model declares are saved as the table's own declaration, so
+    that other jobs keep them. A build that fails is an error ``build`` of its table in the result, and does not stop
+    the others.
     """
     tables = tables_of_run(target)
     if not tables:  # a run that wrote no such table is no mistake

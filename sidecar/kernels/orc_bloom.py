@@ -226,14 +226,13 @@ def _halves(hashes: NDArray[np.uint64], start: int, count: int, lower: Any, uppe
 
 @kernel(writable(types.uint64), INTEGER, readable(types.uint64))
 def insert(words: NDArray[np.uint64], k: int, hashes: NDArray[np.uint64]) -> None:
-    """Set the ``k`` bits of every hash. ``words`` has less than 2**31 bits.
-
-    The positions of a block of hashes are computed together: no step depends on another, so it becomes vector code, and
-    setting bits does not wait for it. A quotient is a product with the inverse of ``bits``, which is made a little too
-    small, so that three roundings (of the sum, the inverse and the product, each by 2**-24 of it) never make a quotient
-    too large, and at most 7 * 2**-24 of it too small. In float that is less than one for quotients up to 2**21; in
-    double it is for all. The many ``np.uint32`` keep numba from widening sums of 32-bit numbers.
-    """
+    """Set the ``k`` bits of every hash. ``words`` has less than 2**31 bits."""
+    # The positions of a block of hashes are computed together: no step depends on another, so it becomes vector code,
+    # and setting bits does not wait for it.
+    # A quotient is a product with the inverse of ``bits``, which is made a little too small. So three roundings (of the
+    # sum, the inverse and the product, each by 2**-24 of it) never make a quotient too large, and at most 7 * 2**-24 of
+    # it too small. In float that is less than one for quotients up to 2**21; in double it is for all.
+    # The many ``np.uint32`` keep numba from widening sums of 32-bit numbers.
     bits = np.uint32(len(words) * 64)
     exact = (1.0 - 2.0**-51) / np.float64(bits)
     short = np.float32((1.0 - 2.0**-22) / np.float64(bits))

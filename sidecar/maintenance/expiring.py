@@ -107,15 +107,13 @@ def expire(
 ) -> ExpireReport:
     """Remove the statistics entries of sidecar that nothing needs from the metadata of ``table``. No file is deleted.
 
-    An entry stays if its snapshot is not ``older_than``, if it is one of the ``retain_last`` nearest sidecars of a
-    branch or tag (the nearest one is what plans use), and if its file cannot be read. If its file has blobs of other
-    writers, it stays for a new file that has these alone. In a table whose property ``gc.enabled`` is false all stay.
-    All removals are one commit, after which ``table`` is refreshed; an entry that somebody sets at the same moment is
-    set again. ``dry_run`` changes nothing.
+    ``older_than``: the least age of an entry's snapshot, by default five days.
+    ``retain_last``: how many of the nearest sidecars of each branch and tag stay, by default the one that plans use.
+    ``dry_run``: change nothing.
 
     Raises :class:`sidecar.errors.UsageError` for a negative ``older_than``, for ``retain_last`` below 1 and for a table
     that was opened from a metadata file (unless ``dry_run``), :class:`sidecar.errors.UnsupportedFeatureError` if
-    pyiceberg cannot write the table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and
+    pyiceberg cannot write the metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and
     :class:`sidecar.errors.CommitConflictError` if other commits interfere each time.
     """
     read = one_version(table)

@@ -125,14 +125,14 @@ def gc(
 ) -> GarbageReport:
     """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names, and left temporary files.
 
-    A file must be ``older_than`` by the storage's clock, as :mod:`sidecar.maintenance.garbage` explains. ``dry_run``
-    makes the same checks and deletes nothing. A table whose property ``gc.enabled`` is false is left alone. ``force``
-    goes on in such a table, and allows an ``older_than`` below 24 hours, at which a running build may lose its file.
+    ``older_than``: the least age of a file by the storage's clock, by default three days.
+    ``dry_run``: make the same checks, and delete nothing.
+    ``force``: go on in a table whose property ``gc.enabled`` is false, and allow less than 24 hours, at which a running
+    build may lose its file.
 
-    Raises :class:`sidecar.errors.UsageError` for an ``older_than`` below 24 hours without ``force`` and for a table
-    that was opened from a metadata file, :class:`sidecar.errors.UnsupportedFeatureError` if the folder cannot be
-    listed, and :class:`sidecar.errors.StorageError` if the catalog fails or a metadata file cannot be read. Nothing is
-    deleted then.
+    Raises :class:`sidecar.errors.UsageError` for less than 24 hours without ``force`` and for a table that was opened
+    from a metadata file, :class:`sidecar.errors.UnsupportedFeatureError` if the folder cannot be listed,
+    :class:`sidecar.errors.StorageError` if the catalog or a metadata file fails. Nothing is deleted then.
     """
     check_table(table)
     left_alone = None if force else why_left_alone(reload_table(table))

@@ -65,8 +65,8 @@ def find_files(paths: Paths, access: Access, *, endings: Sequence[str] = ENDINGS
 
     ``endings`` are those of the files that are taken from folders. ``access`` lists remote folders. A plain path that
     does not exist is returned as it is, so that opening it says what is wrong. Raises :class:`StorageError` if nothing
-    is found because a folder cannot be listed, and :class:`UsageError` for a glob without a match, for a folder without
-    such a file, for no path at all, and for a URL that cannot be read.
+    is found because a folder cannot be listed, and :class:`UsageError` for a glob without a match, a folder without
+    such a file, no path at all, and a URL that cannot be read.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:

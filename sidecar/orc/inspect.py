@@ -219,10 +219,10 @@ def find_column(tail: OrcTail, path: str) -> OrcColumn:
 def probe_file(source: Source, column: str, literal: LiteralValue) -> list[ProbedRowGroup]:
     """Return for each row group whether the column might contain ``literal``: by bounds first, then by its filter.
 
-    A stripe whose statistics exclude the value is not read. For each other stripe, the footer is one read, row index
-    and filters of the column are one more. A ``str`` is parsed as a literal of the column's type; any other value is
-    taken as the value of a bound literal (see :mod:`sidecar.filters.literals`). The answer is ``False`` only by trusted
-    statistics or a trusted filter. Raises :class:`UsageError` for an unknown column and a literal that does not fit it.
+    A stripe whose statistics exclude the value is not read. Any other stripe costs one read for its footer, and one for
+    row index and filters of the column. A ``str`` is parsed as a literal of the column's type; any other value is the
+    value of a bound literal (:mod:`sidecar.filters.literals`). Only trusted statistics or a trusted filter give
+    ``False``. Raises :class:`UsageError` for an unknown column and a literal that does not fit it.
     """
     tail = read_tail(source)
     found = find_column(tail, column)

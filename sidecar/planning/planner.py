@@ -71,25 +71,18 @@ def plan(
 ) -> Plan:
     """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
 
-    ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``case_sensitive`` says
-    whether the names of columns are. The plan keeps the version of the table that it was made of: its rows stay the
-    same if ``table`` is refreshed before they are read.
+    ``predicate``: text or an expression of pyiceberg; by default all rows.
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
+    ``case_sensitive``: whether the names of columns are.
+    ``keys``: ``{column: Arrow array or list}``, keys of a join's other side; a row must have one of them.
+    ``allow_equality_deletes``: for callers whose engine applies these deletes itself, as Spark does.
+    ``encryption_keys``: open encrypted bundles and data files.
 
-    ``keys``, ``{column: Arrow array or list}``, are the keys of a join's other side, up to millions: a row must also
-    have one of them (a semi-join); no ``predicate`` is needed then. Integers and decimals may be narrower or wider than
-    the column if every key fits. ``allow_equality_deletes`` is for callers whose engine applies these deletes when it
-    reads the kept files, as Spark does.
+    The plan keeps the version of the table that it was made of. No error in a sidecar raises.
 
-    ``encryption_keys`` open encrypted bundles of the sidecar and encrypted data files. Without its key, a bundle keeps
-    all files, with one warning.
-
-    ``predicate`` and ``keys`` name columns as Spark does, and rows have the same columns: of the snapshot's own schema
-    for a snapshot id and for a tag, else of the table's present one.
-
-    Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit the table and for an unknown
-    snapshot, :class:`UnsupportedFeatureError` for equality deletes that can apply to a file that is left,
-    :class:`StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read. No
-    error in a sidecar raises.
+    Raises :class:`sidecar.errors.UsageError` for a predicate or keys that do not fit and an unknown snapshot,
+    :class:`UnsupportedFeatureError` for equality deletes that can apply to a kept file, :class:`StorageError` or
+    :class:`sidecar.errors.DamagedFileError` if the table's own metadata cannot be read.
     """
     table, snapshot_id = table_at(table, at)
     check_readable(table, snapshot_id)

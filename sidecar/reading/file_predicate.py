@@ -68,9 +68,9 @@ def in_types_of_file(bound: BooleanExpression, file_schema: Schema, absent: Abse
 def for_statistics(bound: BooleanExpression) -> BooleanExpression:
     """Return an expression in the types of a file without the parts that Arrow's statistics are wrong about.
 
-    More rows meet it. Statistics leave out NaN, and minimum and maximum are equal for 0.0 and -0.0. Arrow takes a
-    column with equal minimum and maximum as constant, and rules out its NaN rows, and the other zero for an IN list,
-    in which zeros differ. NaN also meets ``NOT (x > 5)`` among Arrow's rows.
+    It is wider. Statistics leave out NaN, and minimum and maximum are equal for 0.0 and -0.0. Arrow takes a column with
+    equal minimum and maximum as constant: it rules out NaN rows, and the other zero for an IN list, in which zeros
+    differ. NaN also meets ``NOT (x > 5)`` in Arrow.
     """
     if isinstance(bound, And | Or):
         return type(bound)(for_statistics(bound.left), for_statistics(bound.right))

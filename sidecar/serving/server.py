@@ -56,25 +56,23 @@ def serve(
 ) -> None:
     """Serve a catalog with Iceberg's REST protocol and plan scans with the sidecars, until SIGINT or SIGTERM.
 
-    ``catalog``: the catalog of pyiceberg's configuration to serve, read-only (``None``: pyiceberg's
-    default).
-    ``upstream``: the address of a REST catalog to serve instead; requests are passed on to it.
-    ``host``, ``port``: where to listen. Port 0 is any free port. Addresses that other machines reach need a token and
-    a certificate.
+    ``catalog``: the catalog of pyiceberg's configuration to serve, read-only; by default its default.
+    ``upstream``: the address of a REST catalog to serve instead, which gets all other requests.
+    ``host``, ``port``: where to listen. Port 0 is any free port. Addresses that other machines reach need a token and a
+    certificate.
     ``workers``: the number of processes. With more than one, a script needs ``if __name__ == "__main__":``.
     ``token_file``: a file with the token that each request must have.
     ``tls_cert``, ``tls_key``: files with the certificate (and its chain) and with its key, as PEM.
-    ``public_url``: the address by which clients reach the server, if it is not the one on which it listens.
-    ``tables``: names or globs of tables to plan, as for :func:`sidecar.find_tables`; clients plan other tables
-    themselves. By default all.
-    ``storage``: locations, such as ``s3://lake/``, that a server before an upstream may read with its own
-    credentials. Others are read with the credentials that the upstream gives to the caller.
-    ``encryption_keys``: open encrypted sidecars. Whoever may load a table then learns which of its files may hold a
-    value, also of encrypted columns.
+    ``public_url``: the address for clients, if it differs.
+    ``tables``: names or globs of tables to plan, by default all; clients plan other tables themselves.
+    ``storage``: locations (``s3://lake/``) that a server before an upstream may read with its own credentials. Others
+    need credentials that the upstream gives to the caller.
+    ``encryption_keys``: open encrypted sidecars. Whoever may load a table then learns which files may hold a value,
+    also of encrypted columns.
     ``on_start``: called with the server's address when it listens.
 
-    Raises :class:`UsageError` if the extra ``[serve]`` is not installed, for settings that contradict each other or
-    are not safe, and for an address that is in use; and the errors of :func:`sidecar.open_table` for the catalog.
+    Raises :class:`UsageError` without the extra ``[serve]``, for settings that contradict each other or are not safe,
+    and for an address in use; and the errors of :func:`sidecar.open_table`.
     """
     settings = ServeSettings(
         catalog=catalog,

@@ -60,19 +60,14 @@ def spark_read(
         with sidecar.spark_read(spark, "cat.db.orders", table, "o_comment = 'x'") as frame:
             frame.groupBy("o_status").count().show()
 
-    ``name`` is the table's name in the Spark ``session``, ``table`` the same table as loaded by pyiceberg. ``name`` may
-    have the suffix of a branch, a tag or a snapshot (``t.branch_dev``, ``t.tag_old``, ``t.snapshot_id_1``,
-    ``t.at_timestamp_1``). The rows are those of the snapshot that Spark reads under that name, also with
-    ``spark.wap.branch`` set. ``predicate``, ``columns`` and ``keys`` name columns as in Spark's schema of it;
-    ``case_sensitive`` says whether names are. ``table`` is refreshed if it is older.
+    ``name``: the table's name in ``session``, also with the suffix of a branch, tag or snapshot (``t.branch_dev``).
+    ``table``: the same table, loaded by pyiceberg; refreshed if it is older.
+    ``predicate``, ``columns``, ``keys``: as for :func:`sidecar.plan`, by the names of Spark's schema.
+    ``case_sensitive``: whether names are.
 
-    Use the frame inside the block only: the staged tasks are removed at its end. If Spark cannot take the files (a
-    view, a snapshot with an older schema than the table), the frame is the normal read and a warning is logged.
-    ``keys`` are as in :func:`sidecar.planning.planner.plan`; Spark applies them as a semi-join. Iceberg applies
-    deletes of every kind, equality deletes included.
-
-    Raises :class:`UsageError` for a predicate, column or keys that do not fit, if ``name`` and ``table`` are different
-    tables, and for a version of PySpark that does not work.
+    Use the frame inside the block only: the staged tasks are removed at its end. If Spark cannot take the files, the
+    frame is the normal read and a warning is logged. Raises :class:`UsageError` for a predicate, column or keys that do
+    not fit, if ``name`` and ``table`` are different tables, and for a version of PySpark that does not work.
     """
     check_table(table)
     refuse_text(columns=columns)

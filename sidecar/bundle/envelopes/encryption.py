@@ -226,11 +226,10 @@ class FieldKey:
 class KeyRing:
     """Unlocks the blobs of one file with the given keys, and requests each key once.
 
-    A field is *protected* if its key is available: ``bundle_keys`` name its column, or the keys include the one that
-    encrypts some blob of the field in this file. All fields are if the keys are those of encrypted data files
-    (:attr:`sidecar.crypto.keys.EncryptionKeys.doubts_plaintext_indexes`). The ring refuses plaintext blobs of a
-    protected field, and blobs under another key than the named one, because an attacker without the key could have
-    written them.
+    A field is *protected* if ``bundle_keys`` name its column, if the keys open some blob of the field in this file, or
+    if the keys are those of encrypted data files (:attr:`sidecar.crypto.keys.EncryptionKeys.doubts_plaintext_indexes`).
+    The ring refuses plaintext blobs of a protected field, and blobs under another key than the named one: others could
+    have written them.
     """
 
     def __init__(self, keys: EncryptionKeys | None = None) -> None:

@@ -356,15 +356,14 @@ def _undo(table: Table, entry: StatisticsFile, race: _Attempts) -> None:
 
 
 def unregister(table: Table, entries: Collection[StatisticsFile]) -> tuple[StatisticsFile, ...]:
-    """Remove statistics entries, in one commit; return those that were removed. Files stay.
+    """Remove statistics entries in one commit, and return those that were removed. Files stay.
 
-    An entry is removed only while the table names the same file for its snapshot. If somebody sets another entry at the
-    same moment, that entry is set again. Entries must have no blobs of others; the caller checks that. Another entry of
-    the snapshot stays. Where several would have to stay nothing is removed: a commit can set one.
+    An entry is removed only while the table names the same file for its snapshot; one set at the same moment is set
+    again. Entries must have no blobs of others. Nothing is removed where several other entries of a snapshot would have
+    to stay, because a commit sets one.
 
-    Raises :class:`UnsupportedFeatureError` if pyiceberg cannot write the table's metadata,
-    :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if other commits
-    interfere each time.
+    Raises :class:`UnsupportedFeatureError` if pyiceberg cannot write the metadata, :class:`sidecar.errors.StorageError`
+    if the catalog fails, :class:`CommitConflictError` if other commits interfere each time.
     """
     check_writable(table)
     wanted = {(entry.snapshot_id, entry.statistics_path) for entry in entries}
@@ -388,13 +387,12 @@ def register_again(
 ) -> bool:
     """Register the file of ``entry``, which is registered already, for another snapshot too. Nothing is copied.
 
-    The same commit removes the entry of ``supersedes``, if nothing needs it any more. Return whether the snapshot has
-    it now. ``False``: the snapshot has another entry, which stays, or ``entry`` is no longer registered; build then,
-    because a build merges. Sketches of columns that the table has dropped are not registered. Afterwards the file is
-    looked for; if it is gone, the entry is removed again.
+    The same commit removes the entry of ``supersedes``, if nothing needs it any more. Sketches of columns that the
+    table has dropped are not registered. Return ``False`` if the snapshot has another entry or if ``entry`` is no
+    longer registered: build then, because a build merges. If the file is gone afterwards, the entry is removed again.
 
     Raises :class:`UsageError` for an unknown snapshot, :class:`UnsupportedFeatureError` if pyiceberg cannot write the
-    table's metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if the
+    metadata, :class:`sidecar.errors.StorageError` if the catalog fails, and :class:`CommitConflictError` if the
     snapshot expires meanwhile, the file is gone, or other commits interfere each time.
     """
     check_writable(table)

@@ -48,13 +48,12 @@ NO_DAMAGE: SidecarDamage = SidecarDamage({}, frozenset())
 
 
 def find_damage(sidecar: SidecarFile, entry: StatisticsFile) -> SidecarDamage:
-    """Read all filters, indexes, sketches and units tables of ours, and return what is damaged. A damaged units table
-    damages all indexes of its segment. Blobs without their key are left out, and what cannot be read now.
+    """Read all filters, indexes, sketches and units tables of ours, and return what is damaged.
 
-    ``entry`` is the sidecar's. A distinct count that it registers, and that the footer does not name, is damaged too.
-    The copy of a table of contents that each blob has is not looked at: it would be two more reads for each blob.
-
-    The warnings of the sidecar stay as they are: they decide whether anything of it is used.
+    A damaged units table damages all indexes of its segment. Blobs without their key are left out, and what the storage
+    refuses. A distinct count that ``entry``, the sidecar's, registers and that the footer does not name is damaged too.
+    Copies of tables of contents are not read. The warnings of the sidecar stay as they are: they decide whether
+    anything of it is used.
     """
     causes, warnings = list(sidecar.damage.causes), list(sidecar.damage.warnings)
     units: dict[IndexOfField, Units] = {}

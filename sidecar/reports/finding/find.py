@@ -97,22 +97,18 @@ def find(
 ) -> FindReport:
     """Find out which data files of ``table`` have rows with one of some values, and give the evidence.
 
-    ``values`` maps names of columns (nested: with dots) to a value or a list of values: texts as a person writes them,
-    or values that the column's type takes exactly. Each pair of a name and a value is a condition of its own; it has
-    its own answer. A name means every column that has had it; ``mail|email`` means the columns of both names.
+    ``values``: ``{column: value or list of values}``, each a question of its own, as text or as a value that the type
+    takes exactly. A name means every column that has had it; ``mail|email`` means the columns of both names.
+    ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
+    ``all_snapshots``: ask every snapshot that the table retains.
+    ``read_all``: read every file, so that no index has to be believed.
+    ``orphans``: also read data files in the table's folders that no retained snapshot names.
+    ``encryption_keys``: open encrypted files and filters.
+    ``threads``: how many files are read at once.
 
-    The snapshot that ``at`` names is asked (a snapshot id, a branch or a tag), by default the current one; with
-    ``all_snapshots`` every snapshot that the table retains: those of branches and tags, their ancestors, and snapshots
-    that no ref reaches.
-
-    Files are ruled out by partitions, bounds and filters, as in a plan; the rows of the others are read. With
-    ``read_all`` the rows of every file are read, so that no index has to be believed. With ``orphans``, so are data
-    files in the table's folders that no retained snapshot names. ``encryption_keys`` open
-    encrypted files and filters. ``threads`` is the number of files that are read at once.
-
-    Files that cannot be read and keys that are missing raise nothing: they are in the report's ``not_asked``. Raises
-    :class:`UsageError` for an unknown column or snapshot and for a value that fits no column of its name, and
-    :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type cannot be compared.
+    What cannot be read is in ``not_asked``. Raises :class:`UsageError` for an unknown column or snapshot and for a
+    value that fits no column of its name, :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type
+    cannot be compared.
     """
     return find_with(table, values, FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads))
 

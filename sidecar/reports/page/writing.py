@@ -77,15 +77,14 @@ def report(
 ) -> PageReport:
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
 
-    ``tables``: open tables, names or globs of names, one or several.
-    ``output``: the HTML file to write, in the place of an older one.
+    ``tables``: open tables, names or globs, one or several.
+    ``output``: the HTML file to write or replace.
     ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
-    ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`. Nothing else reads data files.
+    ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`.
 
-    The page is one file without scripts and without references to others. The facts are in it as JSON, in the element
-    with the id ``facts``. It has names and numbers, and no values of columns. A table that fails is on the page with
-    its error, unless all fail: then the first error is raised and nothing is written. Raises
-    :class:`UsageError` for a file that is no page, and :class:`sidecar.errors.StorageError` if it cannot be written.
+    The page has no scripts and no values of columns. Its facts are JSON in the element ``facts``. A table that fails is
+    on the page with its error; if all fail, the first error is raised. Raises :class:`UsageError` for a file that is no
+    page, :class:`sidecar.errors.StorageError` if it cannot be written.
     """
     start = time.monotonic()
     name = os.fspath(output)

@@ -68,19 +68,15 @@ def status(
     min_coverage: float | None = None,
     quick: bool = False,
 ) -> TableStatus:
-    """Return the indexes of ``table``, facts about its sidecars, and what to do.
+    """Return the indexes of ``table``, facts about its sidecars, and what to do. No data file is read.
 
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
-    ``max_behind``: how long a data file may wait for its indexes at most. It is missed too if nobody can tell, because
-    the snapshots from before the file have expired.
+    ``max_behind``: how long a data file may wait for its indexes at most; missed too if nobody can tell.
     ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
-    ``quick``: do not look for files of sidecar that nothing references and for lost data files, which lists folders,
-    nor for damage, which reads the whole sidecar. So a run each minute costs little; ``unreferenced`` and ``lost`` are
-    not known.
-    A threshold that is not met is in the result's ``missed``. A table without a snapshot misses none.
+    ``quick``: list no folders and read no whole sidecar, so ``unreferenced``, ``lost`` and damage are not known.
 
-    No data file is read. Errors in the sidecar are in ``warnings``. Raises :class:`UsageError` for thresholds that
-    make no sense.
+    Thresholds that are not met are in the result's ``missed``, errors in the sidecar in ``warnings``. A table without a
+    snapshot misses none. Raises :class:`UsageError` for thresholds that make no sense.
     """
     least = check_limits(max_behind, min_coverage)
     table = one_version(table)
