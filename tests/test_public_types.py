@@ -190,6 +190,17 @@ def test_the_help_of_the_package_has_each_function_and_fits_a_screen() -> None:
     assert [name for name in FUNCTIONS if not re.search(rf"\b{name}\b", sidecar.__doc__ or "")] == []
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_docstring_of_a_public_function_has_its_arguments_and_a_call(name: str) -> None:
+    text, signature = inspect.getdoc(FUNCTIONS[name]) or "", inspect.signature(FUNCTIONS[name])
+    named = {word for quoted in re.findall(r"``(.+?)``", text, re.DOTALL) for word in re.findall(r"\w+", quoted)}
+    assert signature.parameters.keys() - named == set()
+    written = re.search(rf"sidecar\.{name}\([^`\n]*?\)(?=[`.:]|\n|$| as )", text)
+    assert written, "it has no example"
+    call = next(node for node in ast.walk(ast.parse(written[0])) if isinstance(node, ast.Call))
+    signature.bind(*call.args, **{str(word.arg): word.value for word in call.keywords})
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_attributes_of_a_public_class_are_explained(name: str) -> None:
     assert CLASSES[name].__doc__

@@ -130,6 +130,7 @@ class EncryptionKeys:
 def encryption_keys_from(place: str) -> EncryptionKeys:
     """Read keys from ``place``: a JSON file, or an environment variable with the JSON (``env:NAME``).
 
+    Example: ``sidecar.encryption_keys_from("env:KEYS")``
     ``{"footer_key": KEY, "column_keys": {PATH: KEY}, "keys": {KEY METADATA: KEY}, "aad_prefix": TEXT, "bundle_keys":
     {PATH: KEY METADATA}, "allow_plaintext_files": true, "allow_plaintext_indexes": true}``, all optional. A KEY is
     ``hex:...``, ``base64:...`` or ``env:NAME`` (a variable with one of these). ``bundle_keys`` refer to entries of

@@ -75,6 +75,7 @@ def embed(
 ) -> WrittenFiles | EmbedTableReport:
     """Write Parquet and ORC files again with filters and page indexes; their data is copied as it is.
 
+    Example: ``sidecar.embed("in/*.parquet", into="out", bloom=["id"])``
     ``source``: a file, folder, glob or list of them, or a table, whose files are replaced in one commit. By default
     all files that the sidecar ``from_`` lists.
     ``into``: the new file, or the folder of several. A file that exists is never overwritten.

@@ -103,6 +103,7 @@ def extract(
 ) -> ExtractReport:
     """Copy the indexes of Parquet and ORC files, bit for bit, into the new Puffin file ``target``.
 
+    Example: ``sidecar.extract("lake/*.parquet", "indexes.puffin")``
     ``paths``: a file, folder, glob or a list of them; failures of some are in ``failed``.
     ``bloom``, ``page_index``: which kinds are taken; row indexes are the page indexes of ORC.
     ``columns``: dotted paths of leaves, all by default; a file need not have all.

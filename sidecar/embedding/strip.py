@@ -31,6 +31,7 @@ def strip(
 ) -> WrittenFiles:
     """Write Parquet and ORC files again without filters and page indexes; their data is copied as it is.
 
+    Example: ``sidecar.strip("in/*.parquet", "out")``
     ``source``: a file, a folder, a glob, or a list of them.
     ``into``: the new file, or the folder of several.
     ``threads``: how many files are written at the same time.

@@ -46,6 +46,8 @@ def find_tables(
 ) -> list[str]:
     """Return the names of the tables that ``names`` name: ``namespace.table``, or globs such as ``db.*``.
 
+    Example: ``sidecar.find_tables("sales.*", "lake")``
+
     Tables come sorted for each name, in the order of the names, without repeats, as :func:`sidecar.open_table` takes
     them: a part with a dot is in backticks. A name without glob characters is returned without a look at the catalog.
     ``catalog``, ``spark`` and ``properties`` are those of :func:`sidecar.open_table`. Raises :class:`UsageError` for a

@@ -97,6 +97,8 @@ class RepairReport(Result):
 def repair(table: Table, *, dry_run: bool = False) -> RepairReport:
     """Correct the statistics entries of ``table`` that break other readers, and drop entries whose file is missing.
 
+    Example: ``sidecar.repair(table)``
+
     All changes are one commit, after which ``table`` is refreshed; ``dry_run`` writes nothing.
 
     Raises :class:`sidecar.errors.UsageError` for a table that was opened from a metadata file (unless ``dry_run``),

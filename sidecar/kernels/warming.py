@@ -32,6 +32,8 @@ class WarmUpReport:
 def warm_up() -> WarmUpReport:
     """Compile all kernels and keep their machine code in numba's cache on disk.
 
+    Example: ``sidecar.warm_up()``
+
     Later processes of the same processor type then compile nothing. The folder is ``NUMBA_CACHE_DIR`` if that is set,
     else the user's cache folder, else ``__pycache__`` beside the kernels, which is first in a checkout. Raises
     :class:`UsageError` if numba compiles nothing, as ``NUMBA_DISABLE_JIT`` says.

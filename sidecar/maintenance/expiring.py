@@ -107,6 +107,7 @@ def expire(
 ) -> ExpireReport:
     """Remove the statistics entries of sidecar that nothing needs from the metadata of ``table``. No file is deleted.
 
+    Example: ``sidecar.expire(table, dry_run=True)``
     ``older_than``: the least age of an entry's snapshot, by default five days.
     ``retain_last``: how many of the nearest sidecars of each branch and tag stay, by default the one that plans use.
     ``dry_run``: change nothing.

@@ -123,10 +123,11 @@ def gc(
     dry_run: bool = False,
     force: bool = False,
 ) -> GarbageReport:
-    """Delete the files of sidecar in the metadata folder of ``table`` that no metadata names, and left temporary files.
+    """Delete sidecar files in the metadata folder of ``table`` that no metadata names, and left temporary files.
 
+    Example: ``sidecar.gc(table, dry_run=True)``
     ``older_than``: the least age of a file by the storage's clock, by default three days.
-    ``dry_run``: make the same checks, and delete nothing.
+    ``dry_run``: only check.
     ``force``: go on in a table whose property ``gc.enabled`` is false, and allow less than 24 hours, at which a running
     build may lose its file.
 

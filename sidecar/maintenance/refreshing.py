@@ -61,6 +61,8 @@ def refresh(
 ) -> RefreshReport:
     """Index what the last sidecar of ``table`` does not answer for, carry the rest over, and drop what is gone.
 
+    Example: ``sidecar.refresh(table, max_new_files=500)``
+
     What is indexed is what the table declares (:mod:`sidecar.indexing.declaration`), else what the last sidecar has.
     ``table``: it is refreshed after a commit.
     ``at``: a branch whose snapshot is brought up to date, by default the current snapshot.

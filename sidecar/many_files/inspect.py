@@ -74,6 +74,7 @@ def inspect(
 ) -> InspectedFiles:
     """Return the indexes of the files that ``paths`` name (files, folders, globs, or a list), and of each column.
 
+    Example: ``sidecar.inspect("lake/*.parquet")``
     ``columns`` are those that are shown (default: all). ``fill`` reads all filters of Puffin files and counts their
     bits. ``threads`` files are read at a time. ``io`` opens the files. ``encryption_keys`` show what is encrypted in
     Parquet files. Raises the error of a file that is named alone, and :class:`UsageError` for unknown columns.

@@ -89,6 +89,7 @@ def probe(
 ) -> ProbedFiles:
     """Look up one value in the filters of a column in the files that ``paths`` name (files, folders, globs, or a list).
 
+    Example: ``sidecar.probe("lake/*.parquet", "id", 42)``
     ``column`` may be a field id in a sidecar: a number is one before it is a name. For a file that is one filter it is
     the values' type. ``value`` is text, or a value of the column's type. ``threads`` files are read at a time. ``io``
     opens the files. Encrypted columns need ``encryption_keys``. Puffin files in folders are left out. A file without

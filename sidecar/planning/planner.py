@@ -71,11 +71,12 @@ def plan(
 ) -> Plan:
     """Find the files of a snapshot of ``table`` that can hold rows for ``predicate``.
 
+    Example: ``sidecar.plan(table, "id = 42").files_kept``
     ``predicate``: text or an expression of pyiceberg; by default all rows.
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
     ``case_sensitive``: whether the names of columns are.
     ``keys``: ``{column: Arrow array or list}``, keys of a join's other side; a row must have one of them.
-    ``allow_equality_deletes``: for callers whose engine applies these deletes itself, as Spark does.
+    ``allow_equality_deletes``: for callers whose engine applies these deletes, as Spark does.
     ``encryption_keys``: open encrypted bundles and data files.
 
     The plan keeps the version of the table that it was made of. No error in a sidecar raises.

@@ -57,6 +57,7 @@ def verify(
 ) -> Verification:
     """Check ``target`` for errors: the sidecar of a table, or files (paths, folders, globs).
 
+    Example: ``sidecar.verify(table, data=True)``
     ``data`` compares indexes with all values, ``sample`` with those of a share of the row groups or data files.
     ``against`` compares a Puffin file with data files. ``aad_prefixes`` checks instead that encrypted files have these
     prefixes, one each. ``at`` is a snapshot id, branch or tag of the table. ``threads`` files are read at a time.

@@ -83,6 +83,7 @@ def scan(
 ) -> pa.Table:
     """Return the rows of a table or of one Parquet or ORC file that match ``predicate``.
 
+    Example: ``sidecar.scan(table, "id = 42", ["id", "mail"])``
     ``source``: a table, or a path, URL or open source of a file.
     ``columns``: names [all], in the order of the schema.
     ``limit``: the most rows to return.
@@ -122,6 +123,7 @@ def scan_batches(
 ) -> pa.RecordBatchReader:
     """Return the rows of :func:`scan` as a stream; of a file by row groups or stripes.
 
+    Example: ``sidecar.scan_batches(table, "day = '2024-01-31'")``
     ``source``, ``predicate``, ``columns``, ``limit``, ``keys``, ``at``, ``case_sensitive``, ``threads``, ``io`` and
     ``encryption_keys`` are as for :func:`scan`.
     """

@@ -191,6 +191,7 @@ def care(
 ) -> CareReport:
     """Do a night's work on the sidecars of tables: repair, refresh, expire, gc, check, and a page.
 
+    Example: ``sidecar.care("sales.*", catalog="lake", report="night.html")``
     ``tables``: open tables, names or globs of names. ``catalog``: that of names, as for :func:`sidecar.open_table`.
     ``only``: these steps alone.
     ``older_than``: how old files must be for gc.

@@ -56,13 +56,14 @@ def serve(
 ) -> None:
     """Serve a catalog with Iceberg's REST protocol and plan scans with the sidecars, until SIGINT or SIGTERM.
 
+    Example: ``sidecar.serve(catalog="lake", port=8181)``
     ``catalog``: the catalog of pyiceberg's configuration to serve, read-only; by default its default.
     ``upstream``: the address of a REST catalog to serve instead, which gets all other requests.
     ``host``, ``port``: where to listen. Port 0 is any free port. Addresses that other machines reach need a token and a
     certificate.
     ``workers``: the number of processes. With more than one, a script needs ``if __name__ == "__main__":``.
     ``token_file``: a file with the token that each request must have.
-    ``tls_cert``, ``tls_key``: files with the certificate (and its chain) and with its key, as PEM.
+    ``tls_cert``, ``tls_key``: files with the certificate chain and its key, as PEM.
     ``public_url``: the address for clients, if it differs.
     ``tables``: names or globs of tables to plan, by default all; clients plan other tables themselves.
     ``storage``: locations (``s3://lake/``) that a server before an upstream may read with its own credentials. Others

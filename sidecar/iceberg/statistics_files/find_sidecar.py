@@ -183,6 +183,7 @@ def open_sidecar(
 ) -> SidecarFile:
     """Open the sidecar that plans of a snapshot of ``table`` use; the caller closes it.
 
+    Example: ``sidecar.open_sidecar(table)``
     ``at`` is a snapshot id, a branch or a tag, by default the current snapshot. ``encryption_keys`` open
     encrypted blobs. Plaintext blobs of the columns that ``bundle_keys`` name are not used. Raises :class:`UsageError`
     if there is no sidecar.

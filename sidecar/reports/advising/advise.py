@@ -55,6 +55,7 @@ def advise(
 ) -> Advice:
     """Advise which columns of ``table`` deserve which index.
 
+    Example: ``sidecar.advise(table, row_groups=8)``
     ``columns``: the names of the columns to judge; by default all primitive ones.
     ``fpp``: the target false-positive rate of the filters, as :func:`sidecar.build` takes it.
     ``row_groups``: how many row groups are sampled at most.

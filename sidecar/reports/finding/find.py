@@ -97,11 +97,12 @@ def find(
 ) -> FindReport:
     """Find out which data files of ``table`` have rows with one of some values, and give the evidence.
 
+    Example: ``sidecar.find(table, {"mail": "ann@example.com"})``
     ``values``: ``{column: value or list of values}``, each a question of its own, as text or as a value that the type
     takes exactly. A name means every column that has had it; ``mail|email`` means the columns of both names.
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
-    ``all_snapshots``: ask every snapshot that the table retains.
-    ``read_all``: read every file, so that no index has to be believed.
+    ``all_snapshots``: ask every retained snapshot.
+    ``read_all``: read every file, and believe no index.
     ``orphans``: also read data files in the table's folders that no retained snapshot names.
     ``encryption_keys``: open encrypted files and filters.
     ``threads``: how many files are read at once.

@@ -77,13 +77,14 @@ def report(
 ) -> PageReport:
     """Write a page about the sidecars of tables: coverage, lookups, sizes, filters, distinct counts, history, advice.
 
-    ``tables``: open tables, names or globs, one or several.
+    Example: ``sidecar.report("sales.*", "page.html")``
+    ``tables``: open tables, names or globs of names, one or several.
     ``output``: the HTML file to write or replace.
     ``catalog``: the catalog of names, as for :func:`sidecar.open_table`.
     ``advice``: whether a sample of the data is read, for :func:`sidecar.advise`.
 
     The page has no scripts and no values of columns. Its facts are JSON in the element ``facts``. A table that fails is
-    on the page with its error; if all fail, the first error is raised. Raises :class:`UsageError` for a file that is no
+    on the page with its error; if all fail, the first is raised. Raises :class:`UsageError` for a file that is no
     page, :class:`sidecar.errors.StorageError` if it cannot be written.
     """
     start = time.monotonic()

@@ -70,8 +70,9 @@ def status(
 ) -> TableStatus:
     """Return the indexes of ``table``, facts about its sidecars, and what to do. No data file is read.
 
+    Example: ``sidecar.status(table, quick=True)``
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
-    ``max_behind``: how long a data file may wait for its indexes at most; missed too if nobody can tell.
+    ``max_behind``: how long a data file may wait for its indexes at most; missed if unknown.
     ``min_coverage``: the least share of rows that each index of the sidecar must cover: 95 and 0.95 are 95 %.
     ``quick``: list no folders and read no whole sidecar, so ``unreferenced``, ``lost`` and damage are not known.
 
