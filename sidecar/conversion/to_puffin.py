@@ -12,11 +12,7 @@ from sidecar.conversion.collection import Collection, Key
 from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted, take_all
 from sidecar.conversion.load import Loader
 from sidecar.conversion.outcome import Outcome
-from sidecar.conversion.rebuild_kind import (
-    RebuildTarget,
-    take_as_orc,
-    take_as_parquet,
-)
+from sidecar.conversion.rebuild_kind import take_rebuilt
 from sidecar.conversion.reshape import TargetSizes, reshape
 from sidecar.data_files.formats import open_file
 from sidecar.data_files.open_orc import OpenOrc
@@ -44,8 +40,7 @@ class Converted:
 class PuffinOptions:
     """The content of the Puffin file: the indexes of ``columns`` (dotted paths, all by default) in ``sizes``.
 
-    ``kind`` is :data:`AS_PARQUET` or :data:`AS_ORC`: filters of data files of the other format are rebuilt as this
-    kind.
+    ``kind`` is ``parquet`` or ``orc``: filters of data files of the other format are rebuilt as this kind.
     """
 
     columns: Sequence[str] | None
@@ -131,11 +126,7 @@ class _TakeFile:
         if is_whole:
             extractor.take(file)
             return TakenIndexes(collection, extractor.units, extractor.seen)
-        into = RebuildTarget(collection, extractor, self.fpp)
-        if isinstance(file, OpenOrc):
-            take_as_parquet(file, into, self.columns)
-        else:
-            take_as_orc(file, into, self.columns)
+        take_rebuilt(file, collection, extractor, self.columns, self.fpp)
         return TakenIndexes(collection, seen=extractor.seen, rebuilt=extractor.units)
 
 

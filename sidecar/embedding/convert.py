@@ -25,12 +25,11 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from sidecar.access import Access
 from sidecar.conversion.filter_file import convert_filter
 from sidecar.conversion.outcome import Outcome, count_lost, counted_ways, ways_of
-from sidecar.conversion.rebuild_kind import REBUILT_KINDS
 from sidecar.conversion.refold import refold_file
 from sidecar.conversion.reshape import TargetSizes
 from sidecar.conversion.to_puffin import Converted, PuffinOptions, data_files_to_puffin, sidecars_to_puffin
@@ -171,10 +170,10 @@ def convert(
             raise UsageError("sources of different formats", found=" and ".join(kinds))
         target_format = _format_by_name(target)
         conversion = f"{' and '.join(kinds)} to {target_format}"
-        if as_ is not None and (as_ not in REBUILT_KINDS or target_format != PUFFIN or PUFFIN in kinds):
+        if as_ is not None and (as_ not in get_args(RebuiltKind) or target_format != PUFFIN or PUFFIN in kinds):
             raise UsageError(
                 "filters become another kind only on the way from data files to Puffin",
-                expected=" or ".join(REBUILT_KINDS),
+                expected=" or ".join(get_args(RebuiltKind)),
             )
         workers = _workers(engine, spark, sources, access, target_format == PUFFIN and kinds != [PUFFIN])
         if target_format == PUFFIN:

@@ -219,6 +219,16 @@ def test_filters_of_the_other_kind_go_back_as_those_of_the_values(tmp_path: Path
         assert streams(back)[key] == streams(path)[key]
 
 
+def test_filters_of_columns_with_one_path_are_not_rebuilt(tmp_path: Path) -> None:
+    path, puffin = tmp_path / "x.orc", tmp_path / "x.puffin"
+    table = pa.table([pa.array([1, 2]), pa.array([7, 8]), pa.array([5, 6])], names=["x", "x", "y"])
+    orc.write_table(table, path, bloom_filter_columns=[1, 2, 3])
+    report = sidecar.convert(path, puffin, as_="parquet")
+    of_filters = {(unit.column, unit.way): unit.reason for unit in report.units if unit.kind == "bloom"}
+    assert of_filters.pop(("y", "values")) == ""
+    assert of_filters == {("x", "none"): "another column of the file has the same path, and neither has a field id"}
+
+
 def test_orc_filters_go_back_into_parquet_as_those_of_the_values(tmp_path: Path) -> None:
     puffin, bare, back = tmp_path / "x.puffin", tmp_path / "bare.parquet", tmp_path / "back.parquet"
     path = str(foreign("pa26_v1_none"))

@@ -20,12 +20,12 @@ from scripts.torturing.foreign.asking import Asking
 from scripts.torturing.foreign.cells import columns_of
 from scripts.torturing.foreign.differences import AS_SIDECAR
 from scripts.torturing.foreign.readers import Columns, Reader
-from sidecar.conversion.rebuild_kind import AS_ORC, AS_PARQUET
 from sidecar.errors import SidecarError
 from sidecar.files import format_of
 from sidecar.orc.tail import read_tail
 from sidecar.parquet.footer import read_footer
 from sidecar.reading.file_scanning import open_scan
+from sidecar.results.choices import RebuiltKind
 from sidecar.storage.opening import open_source
 from tests.lost_values import duckdb_finds
 from tests.reading.random_predicates import Column, Predicates
@@ -196,7 +196,7 @@ class FileQuestions(Asking):
             if not bare or not self.copy("embed --from", f"bare{at}", partial(back, bare), may_refuse=True):
                 self.copy("embed --from", f"back{at}", partial(back, path))
         if full:
-            other = AS_ORC if self.kind == "parquet" else AS_PARQUET
+            other: RebuiltKind = "orc" if self.kind == "parquet" else "parquet"
             target = out("rebuilt.puffin")
             rebuilt = self.ours("convert --kind", lambda: sidecar.convert([full], target, as_=other), may_refuse=True)
             if rebuilt is not None:
