@@ -21,7 +21,8 @@ from scripts.benchmarks.harness.results import at_least, at_most
 from scripts.benchmarks.harness.timing import Side
 from scripts.benchmarks.inputs.lineitem import ORC_COLUMNS, orc_file
 from scripts.benchmarks.peers.pipe import PipePeer, java_command
-from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules
+from sidecar.conversion.reuse import FilterRules
+from sidecar.embedding.orc_filters import OrcFilterMaker
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
@@ -113,6 +114,6 @@ def read(source: LocalSource, tail: OrcTail, column: str) -> None:
 def build(source: LocalSource, tail: OrcTail, column: str) -> None:
     found = tail.column(column)
     assert found is not None
-    maker = OrcFilterMaker(source, tail, OrcRules((found,)))
+    maker = OrcFilterMaker(source, tail, FilterRules((found.id,)))
     for stripe in tail.stripes:
         assert maker.make(stripe.ordinal).new

@@ -5,8 +5,11 @@ It applies to trusted filters only: a filter that is not trusted is never reused
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.results.choices import ReuseRule
 
 GOOD: Final = "good"
@@ -30,3 +33,21 @@ def why_not_reused(reuse: str, rate: float, target: float) -> str:
     if reuse == GOOD and rate > TOLERANCE * target:
         return f"its rate is more than {target}"
     return ""
+
+
+@dataclass(frozen=True)
+class FilterRules:
+    """The filters that a file gets: on ``columns``, which are their numbers in it, at ``fpp`` or ``rates[number]``."""
+
+    columns: tuple[int, ...] = ()
+    fpp: float = DEFAULT_FPP
+    reuse: str = GOOD
+    rates: Mapping[int, float] = field(default_factory=dict)
+
+    def rate_of(self, column: int) -> float:
+        """Return the target rate of a column's filters."""
+        return self.rates.get(column, self.fpp)
+
+    def why_not_reused(self, column: int, rate: float) -> str:
+        """Return why a filter that shows ``rate`` is not reused; an empty text if it is."""
+        return why_not_reused(self.reuse, rate, self.rate_of(column))

@@ -15,19 +15,19 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
 from sidecar.conversion.outcome import Outcome
-from sidecar.conversion.reuse import GOOD, REUSE_RULES
+from sidecar.conversion.reuse import GOOD, REUSE_RULES, FilterRules
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, locked_indexes
+from sidecar.embedding.filters import ParquetFilterMaker, locked_indexes
 from sidecar.embedding.key_files import notes_on
-from sidecar.embedding.orc_file import embed_orc, rules_for, strip_orc
+from sidecar.embedding.orc_file import embed_orc, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
@@ -35,9 +35,8 @@ from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.files import ORC
 from sidecar.filters.sizing import DEFAULT_FPP, check_fpp
 from sidecar.many_files.each import known_format
-from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, check_embeddable, embed
+from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, embed
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.inspect import find_leaf
 from sidecar.results.choices import Placement, ReuseRule
 from sidecar.run import report_progress
 from sidecar.storage.locations import local_path
@@ -77,15 +76,6 @@ class NewIndexes:
 
 
 @dataclass(frozen=True)
-class EmbedOptions:
-    """The indexes that one Parquet file gets, and where filters go."""
-
-    filters: FilterRules = field(default_factory=FilterRules)
-    page_index: bool = False
-    placement: Placement = "end"
-
-
-@dataclass(frozen=True)
 class IndexedFileWriter:
     """The work for one file: write it with new indexes."""
 
@@ -100,36 +90,36 @@ class IndexedFileWriter:
         """
         wanted = self.indexes
         with enough_memory(), _opened(access, source, target) as file:
-            if isinstance(file, OpenOrc):
-                if _only_for_parquet(wanted):
-                    raise _wrong_option(wanted, source)
-                orc_rules = rules_for(file.tail, wanted.bloom, wanted.fpp, wanted.reuse)
-                with access.create(target) as sink:
-                    return embed_orc(file.source, file.tail, sink, orc_rules, wanted.threads or _threads())
-            unlocked, footer = file.source, file.footer
-            leaves = tuple(find_leaf(footer, name) for name in dict.fromkeys(wanted.bloom))
-            options = EmbedOptions(FilterRules(leaves, wanted.fpp, wanted.reuse), wanted.page_index, wanted.placement)
-            with access.create(target) as sink:
-                report = embed_into(unlocked, footer, sink, options, wanted.threads)
-                notes = notes_on(access, unlocked, footer, target)
-            return replace(report, notes=notes)
+            rules = FilterRules(tuple(map(file.number_of, dict.fromkeys(wanted.bloom))), wanted.fpp, wanted.reuse)
+            return write_anew(access, file, target, rules, wanted)
 
 
 def strip_file(access: Access, source: str, target: str) -> EmbedReport:
     """Write the new file ``target`` without filters and page indexes. Raises as :class:`IndexedFileWriter`."""
-    start = time.monotonic()
     with enough_memory(), _opened(access, source, target) as file:
-        if isinstance(file, OpenOrc):
-            with access.create(target) as sink:
-                return strip_orc(file, sink)
-        unlocked, footer = file.source, file.footer
-        check_embeddable(unlocked, footer)
+        return write_anew(access, file, target, None, NewIndexes((), page_index=False))
+
+
+def write_anew(
+    access: Access, file: OpenParquet | OpenOrc, target: str, rules: FilterRules | None, indexes: NewIndexes
+) -> EmbedReport:
+    """Write an open file to the new file ``target``, with the filters of ``rules``, or without any indexes."""
+    if isinstance(file, OpenOrc):
+        if _only_for_parquet(indexes):
+            raise _wrong_option(indexes, file.name)
         with access.create(target) as sink:
-            written = embed(unlocked, footer, sink, _nothing(len(footer.row_groups)))
-            notes = notes_on(access, unlocked, footer, target)
-    removed = list(_removed(footer))
-    seconds = time.monotonic() - start
-    return EmbedReport(source, target, "end", footer.size, written, removed, seconds, notes=notes)
+            return strip_orc(file, sink) if rules is None else embed_orc(file, sink, rules, _threads(indexes))
+    with access.create(target) as sink:
+        report = _strip_parquet(file, sink) if rules is None else embed_parquet(file, sink, rules, indexes)
+        return replace(report, notes=notes_on(access, file.source, file.footer, target))
+
+
+def _strip_parquet(file: OpenParquet, target: Target) -> EmbedReport:
+    start = time.monotonic()
+    file.check_embeddable()
+    written = embed(file.source, file.footer, target, _nothing(file.parts))
+    removed = list(_removed(file.footer))
+    return EmbedReport(file.source.name, target.name, "end", file.size, written, removed, time.monotonic() - start)
 
 
 def _nothing(count: int) -> Iterable[GroupIndexes]:
@@ -175,37 +165,31 @@ def _wrong_option(wanted: NewIndexes, file: str) -> UsageError:
     return UsageError(_only_for_parquet(wanted), file=file, hint=f"Name only the Parquet files, such as '{parquet}'.")
 
 
-def embed_into(
-    source: Source,
-    footer: Footer,
-    target: Target,
-    wanted: EmbedOptions,
-    threads: int | None = None,
-) -> EmbedReport:
-    """Do the work of :class:`IndexedFileWriter` from an open Parquet source to an empty target."""
-    start = time.monotonic()
-    check_embeddable(source, footer)
+def embed_parquet(file: OpenParquet, target: Target, rules: FilterRules, indexes: NewIndexes) -> EmbedReport:
+    """Write an open file with new indexes to an empty target."""
+    start, source, footer = time.monotonic(), file.source, file.footer
+    file.check_embeddable()
     outcomes: list[Outcome] = []
-    makers = _Makers(source, footer, wanted)
-    count = len(footer.row_groups)
-    ahead = Prefetch(makers.make, count, threads or _threads(), _length)
+    makers = _Makers(source, footer, rules, indexes.page_index)
+    ahead = Prefetch(makers.make, file.parts, _threads(indexes), _length)
     with closing(makers), closing(ahead):
-        written = embed(source, footer, target, _in_turn(ahead, count, outcomes), placement=wanted.placement)
+        groups = _in_turn(ahead, file.parts, outcomes)
+        written = embed(source, footer, target, groups, placement=indexes.placement)
     return EmbedReport(
         source.name,
         target.name,
-        wanted.placement,
+        indexes.placement,
         footer.size,
         written,
         outcomes,
         time.monotonic() - start,
-        wanted.filters.fpp,
+        rules.fpp,
         encrypted_filters=has_encrypted_filters(footer, outcomes),
     )
 
 
-def _threads() -> int:
-    return min(os.cpu_count() or 1, MOST_THREADS)
+def _threads(indexes: NewIndexes) -> int:
+    return indexes.threads or min(os.cpu_count() or 1, MOST_THREADS)
 
 
 class _Made(NamedTuple):
@@ -218,21 +202,21 @@ class _Made(NamedTuple):
 class _Makers:
     """Makes the indexes of row groups, in any order. Each thread has its own readers."""
 
-    def __init__(self, source: Source, footer: Footer, wanted: EmbedOptions) -> None:
+    def __init__(self, source: Source, footer: Footer, rules: FilterRules, page_index: bool) -> None:
         self._source = source
         self._footer = footer
-        self._wanted = wanted
+        self._rules = rules
+        self._page_index = page_index
         self._local = threading.local()
         self._filters: list[ParquetFilterMaker] = []
 
     def make(self, ordinal: int) -> _Made:
         """Make the filters and page indexes of one row group."""
         if not hasattr(self._local, "filters"):
-            self._local.filters = ParquetFilterMaker(self._source, self._footer, self._wanted.filters)
+            self._local.filters = ParquetFilterMaker(self._source, self._footer, self._rules)
             self._filters.append(self._local.filters)
         filters: ParquetFilterMaker = self._local.filters
-        rules = self._wanted.filters
-        pages = PageIndexMaker(self._source, self._footer, build=self._wanted.page_index, reuse=rules.reuse)
+        pages = PageIndexMaker(self._source, self._footer, build=self._page_index, reuse=self._rules.reuse)
         group = self._footer.row_groups[ordinal]
         work = filters.begin(group)
         # Building page indexes walks the pages anyway, so it also feeds the filters that wait for values.

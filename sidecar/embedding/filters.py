@@ -9,16 +9,16 @@ if its key is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.conversion.outcome import EXACT, NONE, VALUES, IndexPlace, Outcome
-from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
+from sidecar.conversion.reuse import NEVER, FilterRules
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, reason_of
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.filters.sizing import DEFAULT_FPP, blocks_for
+from sidecar.filters.sizing import blocks_for
 from sidecar.indexing.columns import Options
 from sidecar.indexing.sketches import TaskSketches
 from sidecar.indexing.stage_one.chunks import ChunkIndexer
@@ -35,23 +35,6 @@ from sidecar.parquet.verify.filters import lacking_form
 from sidecar.storage.source import Source
 
 XXH64 = "XXH64"
-
-
-@dataclass(frozen=True)
-class FilterRules:
-    """The filters to build: on ``leaves``, at the rate ``fpp`` or ``rates[leaf index]``.
-
-    ``reuse``: which trusted filters of the file are reused, see :mod:`sidecar.conversion.reuse`.
-    """
-
-    leaves: tuple[Leaf, ...] = ()
-    fpp: float = DEFAULT_FPP
-    reuse: str = GOOD
-    rates: Mapping[int, float] = field(default_factory=dict)
-
-    def rate_of(self, leaf: Leaf) -> float:
-        """Return the target rate of a leaf's filters."""
-        return self.rates.get(leaf.index, self.fpp)
 
 
 class ValuesFilter:
@@ -97,7 +80,7 @@ class ParquetFilterMaker:
         self._source = source
         self._footer = footer
         self._rules = rules
-        self._wanted = {leaf.index for leaf in rules.leaves}
+        self._wanted = frozenset(rules.columns)
         self._indexers: dict[float, ChunkIndexer] = {}
 
     def close(self) -> None:
@@ -122,7 +105,7 @@ class ParquetFilterMaker:
             elif outcome.way == EXACT:
                 work.filters[old.leaf.index] = Range(old.bloom_filter_offset or 0, outcome.bytes)
         by_indexer: list[Leaf] = []
-        for leaf in self._rules.leaves:
+        for leaf in map(self._footer.columns.__getitem__, self._rules.columns):
             if leaf.index in work.filters:
                 continue
             chunk = group.columns.get(leaf.index)
@@ -153,7 +136,7 @@ class ParquetFilterMaker:
                 work.note(chunk, Outcome(*self._place(chunk), reason=reason_of(error), damaged=True))
                 continue
             if waiting.hasher.complete:
-                built = waiting.filter.fold_to(self._rules.rate_of(chunk.leaf))
+                built = waiting.filter.fold_to(self._rules.rate_of(chunk.leaf.index))
                 rate = built.estimated_fpp()
                 work.take(chunk, built.to_bytes(), Outcome(*self._place(chunk), VALUES, rate_after=rate))
             else:
@@ -177,12 +160,15 @@ class ParquetFilterMaker:
 
     def _from_values(self, chunk: ColumnChunk) -> ValuesFilter:
         values = chunk.num_values - (chunk.null_count or 0)
-        return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.rate_of(chunk.leaf)))
+        return ValuesFilter(chunk.leaf, blocks_for(max(values, 1), self._rules.rate_of(chunk.leaf.index)))
 
     def _index(self, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
         """Build filters from dictionaries, or from values that only pyarrow decodes; note why some have no filter."""
-        for rate in dict.fromkeys(map(self._rules.rate_of, leaves)):
-            self._index_at(rate, work, [leaf for leaf in leaves if self._rules.rate_of(leaf) == rate])
+        by_rate: dict[float, list[Leaf]] = {}
+        for leaf in leaves:
+            by_rate.setdefault(self._rules.rate_of(leaf.index), []).append(leaf)
+        for rate, group in by_rate.items():
+            self._index_at(rate, work, group)
 
     def _index_at(self, rate: float, work: GroupFilters, leaves: Sequence[Leaf]) -> None:
         columns = {leaf.index: (leaf.iceberg_type, leaf) for leaf in leaves}
@@ -222,7 +208,7 @@ class ParquetFilterMaker:
     def _not_reused(self, leaf: Leaf, found: FoundFilter, rate: float) -> str:
         if self._rules.reuse != NEVER and (not found.trusted or found.hash != XXH64):
             return found.reason or f"its hash is {found.hash}"
-        return why_not_reused(self._rules.reuse, rate, self._rules.rate_of(leaf))
+        return self._rules.why_not_reused(leaf.index, rate)
 
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
         return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM

@@ -17,14 +17,12 @@ from contextlib import closing
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import Outcome
-from sidecar.conversion.reuse import ALWAYS, NEVER
+from sidecar.conversion.reuse import ALWAYS, NEVER, FilterRules
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_file import OpenFile, unique_leaves
 from sidecar.data_files.open_orc import OpenOrc
-from sidecar.embedding.file import EmbedOptions, embed_into
-from sidecar.embedding.filters import FilterRules
+from sidecar.embedding.file import NewIndexes, write_anew
 from sidecar.embedding.orc_file import embed_orc
-from sidecar.embedding.orc_filters import OrcRules
 from sidecar.embedding.report import EmbedReport
 from sidecar.errors import UsageError
 from sidecar.files import ORC, PARQUET
@@ -66,15 +64,10 @@ def filters_like(
         if file.format != (ORC if target.lower().endswith(".orc") else PARQUET):
             raise UsageError("the data file and the target have different formats", file=data)
         leaves = unique_leaves(file.leaves)
-        here = [leaves[path] for path in rates if path in leaves]
-        by_number = {leaf.index: rates[leaf.own_path] for leaf in here}
+        by_number = {leaves[path].index: rate for path, rate in rates.items() if path in leaves}
         missing = [Outcome(file.name, -1, path, BLOOM, reason=_NO_COLUMN) for path in rates if path not in leaves]
-        with access.create(target) as sink:
-            if isinstance(file, OpenOrc):
-                orc_rules = OrcRules(tuple(leaf.column for leaf in here), DEFAULT_FPP, NEVER, by_number)
-                return embed_orc(file.source, file.tail, sink, orc_rules), missing
-            rules = FilterRules(tuple(here), DEFAULT_FPP, reuse=NEVER, rates=by_number)
-            return embed_into(file.source, file.footer, sink, EmbedOptions(rules)), missing
+        rules = FilterRules(tuple(by_number), DEFAULT_FPP, NEVER, by_number)
+        return write_anew(access, file, target, rules, NewIndexes((), page_index=False)), missing
 
 
 def _rates(file: OpenFile) -> dict[str, float]:
@@ -105,8 +98,8 @@ def convert_legacy(access: Access, source: str, target: str, columns: Sequence[s
                 older |= {stream.column for stream in streams if stream.kind == BLOOM_FILTER} - new
         if columns is not None:
             older &= {find_column(tail, name).id for name in columns}
-        leaves = tuple(tail.columns[i] for i in sorted(older) if not tail.columns[i].is_compound)
-        if not leaves:
+        numbers = tuple(i for i in sorted(older) if not tail.columns[i].is_compound)
+        if not numbers:
             raise UsageError("nothing to convert: no column has filters in a BLOOM_FILTER stream alone", file=source)
         with access.create(target) as sink:
-            return embed_orc(opened, tail, sink, OrcRules(leaves, DEFAULT_FPP, ALWAYS))
+            return embed_orc(OpenOrc(opened, tail), sink, FilterRules(numbers, DEFAULT_FPP, ALWAYS), threads=1)

@@ -8,7 +8,7 @@ statistics. So all filters are made before the first stripe is written, by threa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from tempfile import SpooledTemporaryFile
@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import NONE, Outcome
+from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.open_orc import OpenOrc
-from sidecar.embedding.orc_filters import OrcFilterMaker, OrcRules, StripeWork, check_filterable
+from sidecar.embedding.orc_filters import OrcFilterMaker, StripeWork, check_filterable
 from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport
-from sidecar.filters.sizing import check_fpp
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
-from sidecar.orc.inspect import find_column
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail
 from sidecar.run import report_progress
@@ -36,25 +35,13 @@ _SPOOL_LENGTH = 16 << 20
 """Bytes of filters that the spool keeps in memory."""
 
 
-def rules_for(tail: OrcTail, bloom: Sequence[str], fpp: float, reuse: str) -> OrcRules:
-    """Return the rules for a file. Raises :class:`UsageError` for columns that it does not have."""
-    columns = tuple(find_column(tail, name) for name in dict.fromkeys(bloom))
-    return OrcRules(columns, check_fpp(fpp), reuse)
-
-
-def embed_orc(
-    source: Source,
-    tail: OrcTail,
-    target: Target,
-    rules: OrcRules,
-    threads: int = 1,
-) -> EmbedReport:
+def embed_orc(file: OpenOrc, target: Target, rules: FilterRules, threads: int) -> EmbedReport:
     """Write the file with filters to the empty ``target``.
 
     Raises the errors of :func:`sidecar.orc.embed.embed`, and :class:`UnsupportedFeatureError` for files that cannot
     hold filters or in which no reader would use them.
     """
-    start = time.monotonic()
+    start, source, tail = time.monotonic(), file.source, file.tail
     check_embeddable(tail)
     check_filterable(tail)
     maker = OrcFilterMaker(source, tail, rules)
@@ -83,8 +70,7 @@ def write_orc(
 
 def strip_orc(file: OpenOrc, target: Target) -> EmbedReport:
     """Write the file without filters to the empty ``target``. Raises the errors of :func:`sidecar.orc.embed.embed`."""
-    start = time.monotonic()
-    source, tail = file.source, file.tail
+    start, source, tail = time.monotonic(), file.source, file.tail
     check_embeddable(tail)
     removed = list(_removed(source, tail))
     written = embed(source, tail, target, _nothing(len(tail.stripes)))

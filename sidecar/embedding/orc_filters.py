@@ -10,7 +10,7 @@ with the same date in the proleptic calendar, because ORC Java looks that day up
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -21,12 +21,11 @@ import pyarrow as pa
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import CONVERTED, EXACT, NONE, VALUES, Outcome, Way
-from sidecar.conversion.reuse import GOOD, NEVER, why_not_reused
+from sidecar.conversion.reuse import NEVER, FilterRules
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter, insert_groups, size_for
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
 from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
@@ -46,27 +45,6 @@ _MOST_ROWS = 1 << 15
 """Rows of row groups that are decoded together, if they are several: their values stay in the second-level cache."""
 _ONE_KEY_EACH = frozenset({"long", "bytes", "char", "varchar", "decimal", "decimal64"})
 """Families of encodings in which each value that is not null has one key, in the order of the values."""
-
-
-@dataclass(frozen=True)
-class OrcRules:
-    """The filters to build: on ``columns``, at the rate ``fpp`` or ``rates[column id]``.
-
-    ``reuse``: which trusted filters of a stripe are reused, see :mod:`sidecar.conversion.reuse`.
-    """
-
-    columns: tuple[OrcColumn, ...] = ()
-    fpp: float = DEFAULT_FPP
-    reuse: str = GOOD
-    rates: Mapping[int, float] = field(default_factory=dict)
-
-    def rate_of(self, column: OrcColumn) -> float:
-        """Return the target rate of a column's filters."""
-        return self.rates.get(column.id, self.fpp)
-
-    def why_not_reused(self, old: _Old) -> str:
-        """Return why a stripe's trusted filters are not reused; an empty text if they are."""
-        return why_not_reused(self.reuse, old.rate, self.rate_of(old.column))
 
 
 @dataclass
@@ -181,12 +159,12 @@ class ReplacedFilters(NamedTuple):
 class OrcFilterMaker:
     """Makes the filters of one open file, stripe by stripe. Threads may share it."""
 
-    def __init__(self, source: Source, tail: OrcTail, rules: OrcRules, given: GivenFilters | None = None) -> None:
+    def __init__(self, source: Source, tail: OrcTail, rules: FilterRules, given: GivenFilters | None = None) -> None:
         self._source = source
         self._tail = tail
         self._statistics = FileStatistics(source, tail)
         self._rules = rules
-        self._wanted = {column.id for column in rules.columns}
+        self._wanted = frozenset(rules.columns)
         self._given = given
         self._first = list(accumulate((stripe.num_row_groups for stripe in tail.stripes), initial=0))
 
@@ -263,7 +241,7 @@ class OrcFilterMaker:
     def _not_reused(self, old: _Old) -> str:
         if self._rules.reuse != NEVER and not old.asked_by_all:
             return "only Java readers use it"
-        return self._rules.why_not_reused(old)
+        return self._rules.why_not_reused(old.column.id, old.rate)
 
     def _renew(self, work: StripeWork, old: _Old) -> None:
         """Give a column new filters, or note why it gets none."""
@@ -285,10 +263,10 @@ class OrcFilterMaker:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
         same = bool(found) and all(old_filter.trusted and old_filter.encoding == encoding for old_filter in found)
-        return same and not old.asked_by_all and not self._rules.why_not_reused(old)
+        return same and not old.asked_by_all and not self._rules.why_not_reused(old.column.id, old.rate)
 
     def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
-        m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column))
+        m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column.id))
         groups = old.stripe.num_row_groups
         size = groups * (m // 8 + _MESSAGE_BYTES)
         if size > MAX_STREAM:

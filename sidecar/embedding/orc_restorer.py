@@ -18,12 +18,12 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.orc_witness import ask_row_groups
 from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import coverage
+from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_file import PLACEMENT, write_orc
 from sidecar.embedding.orc_filters import (
     OrcFilterMaker,
-    OrcRules,
     ReplacedFilters,
     check_filterable,
     new_encoding,
@@ -87,7 +87,7 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
         tail = self._tail
         if self.columns:
             check_filterable(tail)
-        maker = OrcFilterMaker(self._source, tail, OrcRules(fpp=self.fpp), self)
+        maker = OrcFilterMaker(self._source, tail, FilterRules(fpp=self.fpp), self)
         written, outcomes = write_orc(self._source, tail, target, maker)
         return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
 

@@ -16,11 +16,11 @@ from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.outcome import DICTIONARY, EXACT, VALUES, IndexPlace, Outcome
 from sidecar.conversion.restore import coverage, stored_entries
-from sidecar.conversion.reuse import GOOD
+from sidecar.conversion.reuse import GOOD, FilterRules
 from sidecar.data_files.chunk_check import ChunkCheck, GivenIndexes, ask_pages
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.data_files.parquet_column import RestoredPages
-from sidecar.embedding.filters import FilterRules, ParquetFilterMaker, encode_filter
+from sidecar.embedding.filters import ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker, first_without_pages
 from sidecar.embedding.report import has_encrypted_filters
@@ -75,8 +75,8 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
 
     def _load(self) -> _Loaded:
         loaded = self._in_all_forms(self._held_against_values(self._read()))
-        leaves = tuple(self._footer.columns[leaf] for leaf in sorted(self.plan.from_values))
-        self._filters = ParquetFilterMaker(self._source, self._footer, FilterRules(leaves, self.fpp))
+        rules = FilterRules(tuple(sorted(self.plan.from_values)), self.fpp)
+        self._filters = ParquetFilterMaker(self._source, self._footer, rules)
         return loaded
 
     def _read(self) -> _Loaded:

@@ -15,9 +15,10 @@ from pyiceberg.table.name_mapping import NameMapping
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
+from sidecar.conversion.reuse import FilterRules
 from sidecar.crypto.key_material import material_path
-from sidecar.embedding.file import EmbedOptions, embed_into
-from sidecar.embedding.filters import FilterRules
+from sidecar.data_files.open_parquet import OpenParquet
+from sidecar.embedding.file import NewIndexes, embed_parquet
 from sidecar.embedding.key_files import copy_material, has_moved_prefix, material_of
 from sidecar.embedding.table_report import LeftAlone
 from sidecar.engines.work import WorkEngine
@@ -82,9 +83,7 @@ class SuccessorWriter:
     access: Access
     new_paths: NewPaths
     fields: EmbeddedFields
-    wanted: EmbedOptions
-    threads: int
-    """Threads that build indexes of a file."""
+    indexes: NewIndexes
     begun: list[str] = field(default_factory=list)
     """Paths of all files whose writing began in this process."""
 
@@ -115,13 +114,11 @@ class SuccessorWriter:
         footer = read_footer(source)
         _check(source, footer, file)
         leaves, absent = self._resolve(footer, file)
-        rules = self.wanted.filters
-        rules = FilterRules(tuple(leaves.values()), rules.fpp, rules.reuse)
-        wanted = EmbedOptions(rules, self.wanted.page_index, self.wanted.placement)
+        rules = FilterRules(tuple(leaf.index for leaf in leaves), self.indexes.fpp, self.indexes.reuse)
         path = self.new_paths.path_for(file.path)
         self._check_prefix(footer, path)
         with self.access.create(self._begin(path, stored)) as target:
-            report = embed_into(source, footer, target, wanted, threads=self.threads)
+            report = embed_parquet(OpenParquet(source, footer), target, rules, self.indexes)
             if not any(_is_new(outcome) for outcome in report.outcomes):
                 raise _LeftAloneError(NOTHING_NEW)
             self._copy_material(source, footer, path, stored)
@@ -151,15 +148,15 @@ class SuccessorWriter:
             os.makedirs(os.path.dirname(local) or ".", exist_ok=True)
         return path
 
-    def _resolve(self, footer: Footer, file: FileToRewrite) -> tuple[dict[int, Leaf], list[Outcome]]:
-        """Return the leaves that get filters by field id, and an outcome for each column that the file lacks."""
-        leaves: dict[int, Leaf] = {}
+    def _resolve(self, footer: Footer, file: FileToRewrite) -> tuple[list[Leaf], list[Outcome]]:
+        """Return the leaves that get filters, and an outcome for each column that the file lacks."""
+        leaves: list[Leaf] = []
         absent: list[Outcome] = []
         columns = ColumnsInFile(footer.columns, self.fields.schema, self.fields.name_mapping, file.identity)
         for column in self.fields.columns:
             found = columns.find(column.field_id)
             if isinstance(found, FoundColumn):
-                leaves[column.field_id] = found.leaf
+                leaves.append(found.leaf)
             else:
                 absent += [
                     Outcome(footer.name, group.ordinal, column.path, BLOOM, reason=found.reason)

@@ -1,6 +1,6 @@
 """Embeds filters and page indexes into a table: rewrites its data files and swaps them in one commit.
 
-Each file gets a successor with the same pages (:func:`sidecar.embedding.file.embed_into`). One commit with the
+Each file gets a successor with the same pages (:func:`sidecar.embedding.file.embed_parquet`). One commit with the
 operation ``replace`` puts all successors in place (:mod:`sidecar.iceberg.replace`). Until then the table does not
 change. After an error the new files are deleted, unless the commit may have succeeded.
 """
@@ -12,12 +12,12 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from pyiceberg.table import Table
 
 from sidecar.access import Access
-from sidecar.embedding.file import EmbedOptions, NewIndexes
-from sidecar.embedding.filters import FilterRules
+from sidecar.embedding.file import NewIndexes
 from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.engines.choice import choose_engine, work_engine
@@ -64,7 +64,6 @@ def embed_table(
     start = time.monotonic()
     with held(table) as own:
         fields = _fields(own, indexes.bloom)
-        rules = FilterRules((), indexes.fpp, indexes.reuse)
         replaceable = find_replaceable(own)
         report = EmbedTableReport(name_of(own), dry_run, replaceable.listing.snapshot_id, indexes.fpp)
         report.left_alone += [LeftAlone(file.path, reason) for file, reason in replaceable.left_alone]
@@ -77,9 +76,8 @@ def embed_table(
             at_once, each = _threads(indexes.threads, len(replaceable.files))
             workers = _engine_for(own, replaceable.files, means, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
-            wanted = EmbedOptions(rules, indexes.page_index, indexes.placement)
             each = each if workers.name == "local" else indexes.threads or 1
-            writer = SuccessorWriter(means.access(own), NewPaths.of(own), fields, wanted, each)
+            writer = SuccessorWriter(means.access(own), NewPaths.of(own), fields, replace(indexes, threads=each))
             _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
                 _refresh(own, report, means)

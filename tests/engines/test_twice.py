@@ -186,14 +186,14 @@ def test_a_table_keeps_its_files_if_one_cannot_be_written(
     """Workers delete what they wrote of the file that fails, and the driver deletes the others."""
     table = create(catalog)
     first = sorted(task.file.file_path for task in table.scan().plan_files())[1]
-    embed_into = rewritten_files.embed_into
+    embed_parquet = rewritten_files.embed_parquet
 
     def failing(source: Any, *rest: Any, **options: Any) -> Any:
         if source.name in first:
             raise StorageError("disk full", file=first)
-        return embed_into(source, *rest, **options)
+        return embed_parquet(source, *rest, **options)
 
-    monkeypatch.setattr(rewritten_files, "embed_into", failing)
+    monkeypatch.setattr(rewritten_files, "embed_parquet", failing)
     deleted: list[str] = []
     delete = type(table.io).delete
     monkeypatch.setattr(type(table.io), "delete", lambda io, path: (deleted.append(path), delete(io, path))[1])
