@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -26,7 +27,9 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError
-from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.encoding import Encoding
+from sidecar.filters.orc.encoding import OrcEncoding
+from sidecar.filters.probes import FieldQuestion, Probes
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
@@ -45,13 +48,15 @@ class Lookup(NamedTuple):
     plain: dict[str, bytes]
     units: frozenset[int]
 
-    def probe(self, encoding: AnyEncoding) -> Probe:
-        """How the value is looked up in an encoding. One that the vector does not have cannot be asked."""
-        plain = self.plain.get(encoding.name)
-        if plain is None:
-            return Probe("unknown", ())
-        is_orc = encoding.name.startswith("orc/")
-        return Probe("probe", (orc_hash(encoding.name, plain) if is_orc else xxh64_intdigest(plain),))
+    @property
+    def question(self) -> FieldQuestion:
+        """How the value is looked up. In an encoding that the vector does not have it cannot be asked."""
+        probes: Probes = defaultdict(lambda: [Probe("unknown", ())])
+        for name, plain in self.plain.items():
+            is_orc = name.startswith("orc/")
+            encoding = OrcEncoding.parse(name) if is_orc else Encoding.parse(name)
+            probes[encoding] = [Probe("probe", (orc_hash(name, plain) if is_orc else xxh64_intdigest(plain),))]
+        return FieldQuestion(self.field_id, probes)
 
 
 class Truth(NamedTuple):
@@ -100,7 +105,7 @@ def answers_of(data: bytes, truth: Truth) -> list[Any]:
     sidecar = opened(data, truth)
     found: list[Any] = []
     for segment in sidecar.segments:
-        found += [segment.might_match(one.field_id, one.probe).nonzero()[0].tolist() for one in truth.lookups]
+        found += [segment.might_match(one.question).nonzero()[0].tolist() for one in truth.lookups]
         found += [[segment.file_ordinal(file) for file, _, _ in truth.files], segment.unit_ranges.tolist()]
         units = range(min(segment.num_units, UNITS))
         found += [segment.page_indexes(field_id, units) for field_id in sorted(segment.page_index_blobs)]
@@ -117,7 +122,7 @@ def denied(data: bytes, truth: Truth) -> list[str]:
     found = []
     for lookup in truth.lookups:
         for segment in sidecar.vouched_segments([lookup.field_id]):
-            keep = segment.might_match(lookup.field_id, lookup.probe)
+            keep = segment.might_match(lookup.question)
             for file, first, count in truth.files:
                 if lookup.units.isdisjoint(range(first, first + count)):
                     continue

@@ -5,7 +5,7 @@ Each segment is asked once, about all its units, when a file of it is asked abou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,8 +15,7 @@ from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.segment import Segment
 from sidecar.filters.arrays import Flags, Ordinals
-from sidecar.filters.probes import AnyEncoding, probe_for
-from sidecar.filters.values import Probe
+from sidecar.filters.probes import FieldQuestion, Resolutions, ValueProbes
 from sidecar.questions.conditions import Condition, HoldsAny
 from sidecar.questions.filter_questions import looked_up
 from sidecar.questions.narrowing import Units, matching_units
@@ -52,21 +51,21 @@ F = TypeVar("F", bound=NumberedFiles)
 class FilterAnswers(Generic[F]):
     """What the filters of ``files`` say about ``question``, by running numbers; nothing if it is ``None``.
 
-    ``resolution_holds(field_id, resolution)`` says whether a column would still be found in a file as it was when the
-    file was indexed. ``warnings`` is the list to which the sidecar adds the damage that it finds.
+    Filters of columns whose ``resolutions`` do not hold are not asked. ``warnings`` is the list to which the sidecar
+    adds the damage that it finds.
     """
 
     def __init__(
         self,
         files: F,
         question: Condition | None,
-        resolution_holds: Callable[[int, str], bool],
+        resolutions: Resolutions | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         self.files, self.question = files, question
         self.fields = {leaf.column.index for leaf in looked_up(question)} if question else set[int]()
         """The fields that the question asks filters about."""
-        self._resolution_holds = resolution_holds
+        self._resolutions = resolutions
         self._warnings = warnings
         self._answers: dict[int, SegmentAnswer] = {}
 
@@ -121,16 +120,13 @@ class FilterAnswers(Generic[F]):
 
     def _answer(self, segment: Segment) -> SegmentAnswer:
         if id(segment) not in self._answers:
-            answer = answer_of(segment, self.question, self._resolution_holds, self._warnings)
+            answer = answer_of(segment, self.question, self._resolutions, self._warnings)
             self._answers[id(segment)] = answer
         return self._answers[id(segment)]
 
 
 def answer_of(
-    segment: Segment,
-    question: Condition | None,
-    resolution_holds: Callable[[int, str], bool],
-    warnings: Sequence[str],
+    segment: Segment, question: Condition | None, resolutions: Resolutions | None, warnings: Sequence[str]
 ) -> SegmentAnswer:
     """Ask a segment about all its units and files. A longer ``warnings`` afterwards means that it has damage."""
     warned = len(warnings)
@@ -143,7 +139,7 @@ def answer_of(
     if unable.all():
         left = RowRanges.all(segment.num_units)
     else:
-        left = _ranges(matching_units(question, _asker(segment, resolution_holds), segment.num_units))
+        left = _ranges(matching_units(question, partial(may_hold, segment, resolutions), segment.num_units))
     is_damaged = len(warnings) > warned
     return SegmentAnswer(left, segment.files_with(left), segment.files_with(_ranges(unable)), is_damaged)
 
@@ -152,25 +148,10 @@ def _ranges(units: Units) -> RowRanges:
     return RowRanges.of_rows(units.nonzero()[0])
 
 
-def _asker(segment: Segment, resolution_holds: Callable[[int, str], bool]) -> Callable[[HoldsAny], Units]:
-    def ask(leaf: HoldsAny) -> Units:
-        def holds(resolution: str) -> bool:
-            return resolution_holds(leaf.column.index, resolution)
-
-        return segment.might_match(leaf.column.index, partial(_probe, leaf), holds)
-
-    return ask
-
-
-def _probe(leaf: HoldsAny, encoding: AnyEncoding) -> Probe:
-    """Return one probe for all values of a leaf. If a value cannot be hashed with certainty, the probe is unknown."""
-    hashes: list[int] = []
-    for value in leaf.values:
-        probe = probe_for(value, leaf.column.iceberg_type, encoding)
-        if probe.verdict == "unknown":
-            return probe
-        hashes += probe.hashes
-    return Probe("probe", tuple(hashes)) if hashes else Probe("cannot-exist")
+def may_hold(segment: Segment, resolutions: Resolutions | None, leaf: HoldsAny) -> Units:
+    """Return bool[units]: which units may hold a value of the leaf."""
+    probes = ValueProbes(leaf.values, leaf.column.iceberg_type)
+    return segment.might_match(FieldQuestion(leaf.column.index, probes, resolutions))
 
 
 def indexed_units(segment: Segment, leaf: HoldsAny) -> Units:

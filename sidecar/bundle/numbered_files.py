@@ -27,7 +27,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.arrow_tables import BOUNDS_SCHEMA
 from sidecar.bundle.units.fingerprints import FINGERPRINT, Fingerprints
 from sidecar.filters.arrays import Flags, Ordinals
-from sidecar.filters.values import Probe
+from sidecar.filters.probes import FieldQuestion
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF
 from sidecar.questions.narrowing import Units
 
@@ -195,12 +195,12 @@ class NumberedFiles:
             units[members] = True
         return units
 
-    def might_match(self, field_id: int, probe: Probe) -> Units:
-        """Return which units might match a probe in a field, whatever the encoding: see :meth:`Segment.might_match`."""
+    def might_match(self, question: FieldQuestion) -> Units:
+        """Return which units might hold one of the probed values in the field: see :meth:`Segment.might_match`."""
         keep = np.ones(self.num_units, np.bool_)
         for segment in self.segments:
             own = segment.own_units(keep)
-            own &= segment.might_match(field_id, lambda encoding: probe)
+            own &= segment.might_match(question)
         return keep
 
     def groups_of(self, field_id: int) -> Iterator[tuple[FilterBundle, StoredGroup, Ordinals]]:

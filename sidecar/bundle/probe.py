@@ -6,7 +6,7 @@ whether the column is still found in the same way, only the table knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
 from sidecar.filters.literals import LiteralValue
 from sidecar.filters.possible_types import possible_types, probe_as_any, readings_of
-from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.probes import AnyEncoding, FieldQuestion
 from sidecar.filters.values import Probe
+from sidecar.questions.bounds import Unknown
 from sidecar.results.base import ProbedRowGroup
 from sidecar.storage.source import Source
 
@@ -104,23 +105,23 @@ def _types(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: 
     """Return the types as which the value is read, of all groups. Groups of unknown encodings have none."""
     types: dict[str, None] = {}
     for field_id, group in _groups(sidecar, fields):
-        try:
-            encoding = group.rule.parse_encoding(group.encoding)
-        except SidecarError:
-            continue
-        types |= dict.fromkeys(name for name, _ in readings_of(value, encoding, names.table_type(field_id)))
+        encoding = _encoding_of(group)
+        if not isinstance(encoding, Unknown):
+            types |= dict.fromkeys(name for name, _ in readings_of(value, encoding, names.table_type(field_id)))
     return list(types)
 
 
 def _has_rules(sidecar: SidecarFile, fields: list[int]) -> bool:
     """Whether all filters are of encodings that hold values of some type with certain bytes."""
-    for _, group in _groups(sidecar, fields):
-        try:
-            if not possible_types(group.rule.parse_encoding(group.encoding)):
-                return False
-        except SidecarError:
-            return False
-    return True
+    found = (_encoding_of(group) for _, group in _groups(sidecar, fields))
+    return all(not isinstance(encoding, Unknown) and possible_types(encoding) for encoding in found)
+
+
+def _encoding_of(group: StoredGroup) -> AnyEncoding | Unknown:
+    try:
+        return group.rule.parse_encoding(group.encoding)
+    except SidecarError as error:
+        return Unknown(error.what)
 
 
 class _Known(NamedTuple):
@@ -205,15 +206,16 @@ class _SegmentAnswer:
                 self._codes[units & (self._codes == 0)] = self._code(f"{NOT_INDEXED}: {state.state}")
 
     def _ask_field(self, field_id: int, iceberg_type: str | None) -> None:
-        def probe(encoding: AnyEncoding) -> Probe:
-            return probe_as_any(self._value, encoding, iceberg_type)
-
+        groups = [(group, _encoding_of(group)) for group in self._segment.groups_of(field_id)]
+        known = {encoding for _, encoding in groups if not isinstance(encoding, Unknown)}
+        probes = {encoding: [probe_as_any(self._value, encoding, iceberg_type)] for encoding in known}
         before = len(self._sidecar.warnings)
-        may = self._segment.might_match(field_id, probe)
+        may = self._segment.might_match(FieldQuestion(field_id, probes))
         is_locked = any(bundle.usable_place() is None for bundle in self._segment.bundles_of(field_id))
         in_doubt = is_locked or len(self._sidecar.warnings) > before
-        for group in self._segment.groups_of(field_id):
-            reason = _unknown(group, probe) or (UNREADABLE if in_doubt else None)
+        for group, encoding in groups:
+            why = encoding.reason if isinstance(encoding, Unknown) else _why_unknown(*probes[encoding])
+            reason = why or (UNREADABLE if in_doubt else None)
             code = _CERTAIN if reason is None else self._code(reason)
             self._codes[group.units] = np.where(may[group.units], code, _CERTAIN)
             self._may[group.units] |= may[group.units]
@@ -233,15 +235,9 @@ class _SegmentAnswer:
         return _unit(path, row_group, contains, f"the filter {'admits' if contains else 'excludes'} it")
 
 
-def _unknown(group: StoredGroup, probe: Callable[[AnyEncoding], Probe]) -> str | None:
-    """Return why a group cannot answer; ``None`` if it can."""
-    try:
-        answer = probe(group.rule.parse_encoding(group.encoding))
-    except SidecarError as error:
-        return error.what
-    if answer.verdict != "unknown":
-        return None
-    return answer.reason or "nothing certain can be said of this value"
+def _why_unknown(probe: Probe) -> str | None:
+    """Return why filters cannot answer; ``None`` if they can."""
+    return probe.reason or "nothing certain can be said of this value" if probe.verdict == "unknown" else None
 
 
 def _unit(path: str | None, row_group: int | None, contains: bool | None, reason: str) -> ProbedRowGroup:

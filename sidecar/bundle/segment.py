@@ -30,8 +30,7 @@ from sidecar.bundle.units.coverage import CoverageRuns
 from sidecar.bundle.units.fingerprints import FingerprintIndex, Fingerprints
 from sidecar.bundle.units.reader import UnitsReader
 from sidecar.errors import DamagedFileError, SidecarError
-from sidecar.filters.probes import AnyEncoding
-from sidecar.filters.values import Probe
+from sidecar.filters.probes import FieldQuestion
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF, THETA_GROUPS
 from sidecar.questions.narrowing import Units
 from sidecar.questions.row_ranges import RowRanges
@@ -194,21 +193,14 @@ class Segment:
         """Return the bundles of a field that exist: split-block filters first, then ORC filters."""
         return [bundles[field_id] for bundles in (self.bundles, self.orc_bundles) if field_id in bundles]
 
-    def might_match(
-        self,
-        field_id: int,
-        probe: Callable[[AnyEncoding], Probe],
-        resolution_holds: Callable[[str], bool] = lambda resolution: True,
-    ) -> Units:
-        """Return which units might hold one of the probed values in this field; all units in doubt.
+    def might_match(self, question: FieldQuestion) -> Units:
+        """Return which units might hold one of the probed values in the field; all units in doubt.
 
-        ``probe`` returns how to look the value up in an encoding of split-block or ORC filters. ``resolution_holds``
-        returns whether the column is still found in this way (``id``, ``name:<path>``) today. A unit with filters in
-        both bundles is kept only if neither excludes the value.
+        A unit with filters in both bundles is kept only if neither excludes the values.
         """
         keep = np.ones(self.num_units, np.bool_)
-        for bundle in self.bundles_of(field_id):
-            keep &= bundle.might_match(probe, resolution_holds)
+        for bundle in self.bundles_of(question.field_id):
+            keep &= bundle.might_match(question)
         return keep
 
     def page_indexes(self, field_id: int, units: Iterable[int]) -> dict[int, StoredPageIndex]:

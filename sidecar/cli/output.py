@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -21,21 +21,13 @@ from sidecar.cli.shell.choices import OutputFormat, SharedChoices
 from sidecar.cli.shell.forms import ResultRows, lines_of
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import SidecarError, visible
-from sidecar.results.base import plain_data
+from sidecar.results.base import PlainResult, plain_data
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from sidecar.cli.shell.progress import Bar
-
-
-class PlainResult(Protocol):
-    """A result of any kind; its plain data is what JSON shows."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        ...
 
 
 R = TypeVar("R", bound="PlainResult | Mapping[str, object]")

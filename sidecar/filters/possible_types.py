@@ -16,7 +16,7 @@ from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType, named_types
 from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.probes import AnyEncoding, any_of, probe_for
 from sidecar.filters.values import Probe
 
 _MAX_DIGITS = 38
@@ -74,13 +74,7 @@ def probe_as_any(value: LiteralValue, encoding: AnyEncoding, iceberg_type: str |
     probes = [probe_for(read, name, encoding) for name, read in readings_of(value, encoding, iceberg_type)]
     if not probes:
         return Probe("unknown", reason=f"the value does not fit a column that is stored as {encoding}")
-    for probe in probes:
-        if probe.verdict == "unknown":
-            return probe
-    hashes = dict.fromkeys(found for probe in probes for found in probe.hashes)
-    if not hashes:
-        return Probe("cannot-exist", reason=probes[0].reason)
-    return Probe("probe", tuple(hashes))
+    return any_of(probes)
 
 
 def _read(value: Any, name: str) -> LiteralValue | None:

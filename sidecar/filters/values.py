@@ -43,6 +43,11 @@ class Probe:
     hashes: tuple[int, ...] = ()
     reason: str = ""
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether a filter can answer: that no value equals the literal is certain, and so are hashes."""
+        return self.verdict == "cannot-exist" or (self.verdict == "probe" and bool(self.hashes))
+
 
 class _CannotExist(Exception):
     """No value of the encoding equals the literal."""

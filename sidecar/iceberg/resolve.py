@@ -33,6 +33,7 @@ from sidecar.bundle.model import UnitState
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_file import DataLeaf
 from sidecar.errors import UsageError
+from sidecar.iceberg.table_properties import name_mapping_of
 
 BY_ID = "id"
 BY_NAME = "name:"
@@ -246,6 +247,18 @@ def resolution_holds(resolution: str, field_id: int, name_mapping: NameMapping |
     mapped = _MappedFields(name_mapping, schema)
     walked, names = mapped.walk(path), mapped.names(field_id)
     return walked.field_id == field_id and names is not None and names <= {walked.names, *others}
+
+
+class TodaysResolutions(dict[tuple[int, str], bool]):
+    """The resolutions that hold for a table's columns today, each looked up once: the name mapping is JSON."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __missing__(self, asked: tuple[int, str]) -> bool:
+        field_id, resolution = asked
+        mapping, schema = name_mapping_of(self._table), self._table.schema()
+        return self.setdefault(asked, resolution_holds(resolution, field_id, mapping, schema))
 
 
 def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:

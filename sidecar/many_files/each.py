@@ -6,25 +6,21 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn, Protocol, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from sidecar.access import Access
 from sidecar.engines.work import LocalWork, WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
-from sidecar.results.base import Result, plain_data
+from sidecar.results.base import PlainResult, Result, plain_data
 from sidecar.storage.locations import local_path
 from sidecar.storage.remote import REQUESTS_AT_ONCE
 
 R = TypeVar("R")
 
 
-class _PlainResult(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-ResultT_co = TypeVar("ResultT_co", bound=_PlainResult, covariant=True)
+ResultT_co = TypeVar("ResultT_co", bound=PlainResult, covariant=True)
 
 LOCAL_THREADS = 4
 """Local files that are read at the same time, at most."""

@@ -16,10 +16,9 @@ from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import advisory
 from sidecar.iceberg.refs import generations
-from sidecar.iceberg.resolve import resolution_holds
+from sidecar.iceberg.resolve import TodaysResolutions
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener, may_have_pages, search_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
-from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.funnel import KeptFilesBecause, SidecarUsed
 from sidecar.planning.row_groups import StoredPages
@@ -46,6 +45,7 @@ class OpenedSidecar:
     ) -> None:
         self.table = table
         self.question = question
+        self.resolutions = TodaysResolutions(table)
         self.used: SidecarUsed | None = None
         self.stored: StoredPages | None = None
         self.index: IndexedFiles | None = None
@@ -61,7 +61,6 @@ class OpenedSidecar:
         self._sidecar: SidecarFile | None = None
         self._files: SidecarFiles | None = None
         self._is_open = False
-        self._resolutions: dict[tuple[int, str], bool] = {}
         self._warnings: list[str] = []
 
     @contextmanager
@@ -98,27 +97,17 @@ class OpenedSidecar:
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
         if self._opener is None:  # else the file may serve another plan when this one is read
-            reopen = partial(self._access.open, path, size)
-            self.stored = StoredPages(found.sidecar, reopen, self.resolution_holds)
+            self.stored = StoredPages(found.sidecar, self.resolutions, partial(self._access.open, path, size))
         self._files = found.files.of(found.sidecar.vouched_segments(self._fields))
-        self.index = IndexedFiles(self._files, self.question, self.resolution_holds, found.sidecar.warnings)
+        self.index = IndexedFiles(self._files, self.question, self.resolutions, found.sidecar.warnings)
 
     def may_have_pages(self) -> bool:
         """Return whether the sidecar can have page indexes, by its file name alone."""
         return may_have_pages(self.table, self._snapshot_id)
 
-    def resolution_holds(self, field_id: int, resolution: str) -> bool:
-        """Return whether a column would still be found in a file as it was when the file was indexed."""
-        known = (field_id, resolution)
-        if known not in self._resolutions:  # it is asked about each row group, and the name mapping is JSON
-            table = self.table
-            found = resolution_holds(resolution, field_id, name_mapping_of(table), table.schema())
-            self._resolutions[known] = found
-        return self._resolutions[known]
-
-    def warn(self, warning: str) -> None:
-        """Add a warning about an error in the index."""
-        self._warnings.append(warning)
+    def warn(self, *warnings: str) -> None:
+        """Add warnings about errors in the index."""
+        self._warnings += warnings
 
     @property
     def is_locked(self) -> bool:

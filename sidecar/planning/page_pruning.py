@@ -26,6 +26,7 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.errors import SidecarError
 from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.probes import Resolutions
 from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import FilePlace
@@ -61,21 +62,15 @@ class _File:
 class PagePruner:
     """Rules out row groups and rows of files that one sidecar lists, for one predicate.
 
-    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.files.by_filters.IndexedFiles`. ``warn`` gets a text
-    for each index that is not used.
+    Page indexes whose ``resolutions`` do not hold are not asked.
     """
 
-    def __init__(
-        self,
-        question: FileQuestion,
-        holds: Callable[[int, str], bool],
-        warn: Callable[[str], None],
-    ) -> None:
-        self._question = question
-        self._holds = holds
-        self._warn = warn
+    def __init__(self, question: FileQuestion, resolutions: Resolutions) -> None:
+        self._question, self._resolutions = question, resolutions
         self._conditions: dict[frozenset[tuple[int, EntryKind]], Condition | None] = {}
         self.notes: list[str] = []
+        self.warnings: list[str] = []
+        """A text for each index that is not used."""
 
     def can_help(self, data: DataFile) -> bool:
         """Return whether page indexes of some column may rule out more of a file than its bounds do."""
@@ -121,7 +116,7 @@ class PagePruner:
         indexes: dict[tuple[int, int], Stored] = {}
         for field_id, units in wanted.items():
             for unit, stored in sidecar.stored_indexes(field_id, units).items():
-                if self._holds(field_id, stored.kind.resolution):
+                if self._resolutions[field_id, stored.kind.resolution]:
                     indexes[field_id, unit] = stored
         return indexes
 
@@ -146,7 +141,7 @@ class PagePruner:
                 problem = "segments record different row groups"
             if problem:
                 # Rows are skipped by their positions, so one wrong length would skip rows that match.
-                self._warn(f"row groups of {file.data.file_path} are not pruned: {problem}")
+                self.warnings.append(f"row groups of {file.data.file_path} are not pruned: {problem}")
                 return None
             if units is None:
                 units, alive = recorded, [True] * len(recorded)
@@ -208,7 +203,7 @@ class PagePruner:
     def _warn_of(self, data: DataFile, unit: UnitEntry, field_id: int, index: Stored, why: str) -> None:
         what = "row" if isinstance(index, StoredRowIndex) else "page"
         where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
-        self._warn(f"the {what} index of {where} is not used: {why}")
+        self.warnings.append(f"the {what} index of {where} is not used: {why}")
 
     def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | Unknown:
         """Return what a stored page index says of its pages, or the reason not to use it."""

@@ -14,6 +14,7 @@ from typing import Any
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.filters.probes import Resolutions
 from sidecar.puffin.types import PAGE_INDEX
 from sidecar.questions.row_ranges import RowRanges
 from sidecar.storage.source import Source
@@ -77,9 +78,9 @@ class StoredPages:
     """
 
     sidecar: SidecarFile
+    resolutions: Resolutions
+    """How columns are found in files today. Page indexes of other resolutions are not used."""
     reopen: Callable[[], Source]
-    holds: Callable[[int, str], bool]
-    """Returns whether a column (field id) is still found in a file as it was when indexed (resolution)."""
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def fetch(self, files: Sequence[KeptRowGroups], field_ids: Iterable[int]) -> tuple[int, int]:
@@ -101,7 +102,7 @@ class StoredPages:
     def _fetch(self, wanted: _Wanted) -> None:
         for field_id, found in self.sidecar.page_indexes_of(wanted).items():
             for unit, stored in found.items():
-                if self.holds(field_id, stored.kind.resolution):
+                if self.resolutions[field_id, stored.kind.resolution]:
                     file, row_group = wanted[field_id][unit]
                     file.stored[field_id, row_group] = stored
 

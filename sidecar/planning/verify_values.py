@@ -49,9 +49,10 @@ def table_value_problems(
         for answer in answers:
             if isinstance(answer, SidecarError):
                 raise answer
-            problems += answer.problems
-            check.values += answer.values
-            check.indexes += answer.indexes
+            found_there, values, indexes = answer
+            problems += found_there
+            check.values += values
+            check.indexes += indexes
     return list(dict.fromkeys(problems))  # a damaged group of filters is a problem of each task that reads it
 
 
@@ -68,17 +69,11 @@ def _tasks(places: Sequence[DataPlace]) -> list[tuple[DataPlace, ...]]:
 
 
 @dataclass(frozen=True)
-class _CheckedPlaces:
-    """What was found in the files of a task, and how much was compared."""
-
-    problems: list[Problem]
-    values: int
-    indexes: int
-
-
-@dataclass(frozen=True)
 class _CheckPlaces:
-    """The work of a task: compare some data files with the sidecar at ``path``."""
+    """The work of a task: compare some data files with the sidecar at ``path``.
+
+    It returns the problems, and how many values and indexes were compared.
+    """
 
     access: Access
     path: str
@@ -88,10 +83,10 @@ class _CheckPlaces:
     named: Mapping[int, bytes] = field(repr=False)
     """Key metadata of the columns that the keys name, by field id."""
 
-    def __call__(self, places: tuple[DataPlace, ...]) -> _CheckedPlaces:
+    def __call__(self, places: tuple[DataPlace, ...]) -> tuple[list[Problem], int, int]:
         source = self.access.open(self.path)
         with closing(SidecarFile.open(source, table_uuid=self.table_uuid, columns=self.columns.get)) as sidecar:
             sidecar.use_keys(self.access.keys, self.named)
             check = ValueCheck()
             problems = list(place_problems(sidecar, places, self.access, check))
-        return _CheckedPlaces(problems, check.values, check.indexes)
+        return problems, check.values, check.indexes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -18,6 +18,14 @@ LONGEST_TEXT = 80
 
 SHOWN_RECORDS = 20
 """Records that notebooks show."""
+
+
+class PlainResult(Protocol):
+    """A result of any kind; its plain data is what JSON shows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        ...
 
 
 class Summarized:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +32,7 @@ from sidecar.bundle.model import (
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
 from sidecar.bundle.writer import write_segment, write_toc
 from sidecar.errors import UsageError
-from sidecar.filters.encoding import Encoding
-from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.probes import AnyEncoding, FieldQuestion, Probes
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
@@ -177,13 +177,8 @@ def open_bytes(data: bytes, footer: int | None = None, **options: object) -> Sid
     return SidecarFile.open(BytesSource(data, "test.stats"), footer_length=footer, **options)
 
 
-def probe_for(*values: int):  # type: ignore[no-untyped-def]
-    hashes = tuple(hash_of(value) for value in values)
-
-    def probe(encoding: Encoding) -> Probe:
-        return Probe("probe", hashes)
-
-    return probe
+def probe_for(field_id: int, *values: int) -> FieldQuestion:
+    return ask_hash(field_id, *map(hash_of, values))
 
 
 @dataclass(frozen=True)
@@ -252,13 +247,24 @@ def mixed_bundle(field_id: int, filters: Mapping[int, Blocks | OrcCase], segment
     return FieldBundle(field_id, groups, pages_of(groups, parts, BlobContext(segment, field_id)), 0.01, 1.5)
 
 
-def ask_hash(*hashes: int):  # type: ignore[no-untyped-def]
-    """A probe that asks for these very hashes, whatever the encoding is."""
+def ask_hash(field_id: int, *hashes: int) -> FieldQuestion:
+    """A question for these very hashes, whatever the encoding is."""
+    return FieldQuestion(field_id, known_probes(Probe("probe", hashes)))
 
-    def probe(encoding: AnyEncoding) -> Probe:
-        return Probe("probe", hashes)
 
-    return probe
+def known_probes(*probes: Probe) -> Probes:
+    """The same probes, whatever the encoding is."""
+    return defaultdict(lambda: probes)
+
+
+class OneProbe(dict[AnyEncoding, Sequence[Probe]]):
+    """A value as a test makes a probe of it in each encoding."""
+
+    def __init__(self, make: Callable[[AnyEncoding], Probe]) -> None:
+        self.make = make
+
+    def __missing__(self, encoding: AnyEncoding) -> list[Probe]:
+        return [self.make(encoding)]
 
 
 def extract_filter(segment: Segment, field_id: int, unit: int) -> bytes:

@@ -27,6 +27,7 @@ from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
 from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import DamagedFileError, UsageError
+from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
@@ -38,6 +39,7 @@ from tests.bundle.cases import (
     filter_of,
     group_filters,
     hash_of,
+    known_probes,
     orc_case,
     pages_of,
     segment_header,
@@ -120,8 +122,8 @@ def sealed(segment: bytes = SEGMENT, table: str = TABLE) -> Callable[[int], Fiel
     return lambda field_id: FieldKey(MASTER, METADATA, table, segment, field_id)
 
 
-def asked(value: int):  # type: ignore[no-untyped-def]
-    return lambda encoding: Probe("probe", (hash_of(value),))
+def asked(field_id: int, *values: int) -> FieldQuestion:
+    return FieldQuestion(field_id, known_probes(*(Probe("probe", (hash_of(value),)) for value in values)))
 
 
 def lost(data: bytes, keys: EncryptionKeys = KEYS, named: dict[int, bytes] | None = None) -> list[str]:
@@ -168,17 +170,12 @@ def filter_bytes(field_id: int, unit: int) -> bytes:
 def _denied(segment: Any, first: int, end: int, number: int, values: list[int]) -> list[str]:
     found = []
     for field_id in (1, 2):
-        kept = [segment.might_match(field_id, asked(value))[first:end].any() for value in values]
+        kept = [segment.might_match(asked(field_id, value))[first:end].any() for value in values]
         found += [f"{values[n]} in field {field_id} of file {number}" for n, is_kept in enumerate(kept) if not is_kept]
         runs = np.zeros(segment.num_units, np.int64), np.full(segment.num_units, len(values), np.int64)
         for bundle in segment.bundles_of(field_id):
             some = units_with_some_key(
-                bundle,
-                np.arange(len(values)),
-                lambda encoding: [Probe("probe", (hash_of(value),)) for value in values],
-                KeyRuns(*runs),
-                lambda resolution: True,
-                1 << 30,
+                bundle, asked(field_id, *values), np.arange(len(values)), KeyRuns(*runs), 1 << 30
             )
             if not np.asarray(some)[first:end].any():
                 found.append(f"all keys in field {field_id} of file {number}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     TABLE,
+    ask_hash,
+    known_probes,
     open_bytes,
     probe_for,
     segment_header,
@@ -38,13 +41,13 @@ def ask_everything(data: bytes, members: int, footer: int | None = None) -> tupl
     for segment in sidecar.segments:
         assert segment.num_units == members
         for value in VALUES:
-            keep = segment.might_match(1, probe_for(value))
+            keep = segment.might_match(probe_for(1, value))
             assert keep[value % members], "a unit that holds the value was dropped"
             dropped += int((~keep).sum())
         for unit in range(members):
-            assert segment.might_match(4, probe_for(14 + unit))[unit]
+            assert segment.might_match(probe_for(4, 14 + unit))[unit]
         for value in ABSENT:
-            dropped += int((~segment.might_match(1, probe_for(value))).sum())
+            dropped += int((~segment.might_match(probe_for(1, value))).sum())
         for ordinal, file in enumerate(table.files):
             found = segment.file_ordinal(file.identity)
             assert found in (ordinal, None)
@@ -157,13 +160,13 @@ def test_a_bundle_under_another_field_is_unknown_under_both():
     (segment,) = open_bytes(data).segments
     assert set(segment.fields) == {4}
     for field_id in (1, 3):
-        assert segment.might_match(field_id, probe_for(1000)).all()
+        assert segment.might_match(probe_for(field_id, 1000)).all()
 
 
 def test_compressed_bundles_keep_everything():
     data = edit_footer(sound(3)[0], EDITS["compressed"])
     sidecar = open_bytes(data)
-    assert sidecar.segments[0].might_match(1, probe_for(1000)).all()
+    assert sidecar.segments[0].might_match(probe_for(1, 1000)).all()
     assert any("compressed" in warning for warning in sidecar.warnings)
 
 
@@ -198,22 +201,23 @@ def test_storage_that_fails_keeps_everything():
     sidecar = SidecarFile.open(source, footer_length=footer)
     source.broken = True
     (segment,) = sidecar.segments
-    assert segment.might_match(1, probe_for(5)).all()
+    assert segment.might_match(probe_for(1, 5)).all()
     assert segment.file_ordinal(DataFileIdentity("x", 1, 1, 1)) is None
     assert segment.files([0]) == [None]
     assert any("network" in warning for warning in sidecar.warnings)
 
 
 def test_doubtful_probes_keep_everything():
+    from sidecar.filters.probes import FieldQuestion
     from sidecar.filters.values import Probe
 
     data, footer = sound(3)
     (segment,) = open_bytes(data, footer).segments
-    assert segment.might_match(1, lambda encoding: Probe("unknown")).all()
-    assert segment.might_match(1, lambda encoding: Probe("probe", ())).all()
-    assert segment.might_match(99, probe_for(1)).all()
-    assert segment.might_match(1, probe_for(1000), lambda resolution: False).all()
-    assert not segment.might_match(1, lambda encoding: Probe("cannot-exist")).any()
+    assert segment.might_match(FieldQuestion(1, known_probes(Probe("unknown")))).all()
+    assert segment.might_match(ask_hash(1)).all()
+    assert segment.might_match(probe_for(99, 1)).all()
+    assert segment.might_match(replace(probe_for(1, 1000), resolutions=defaultdict(bool))).all()
+    assert not segment.might_match(FieldQuestion(1, known_probes(Probe("cannot-exist")))).any()
 
 
 def test_strict_raises_with_file_and_offset():
@@ -222,7 +226,7 @@ def test_strict_raises_with_file_and_offset():
     bad[40] ^= 1
     sidecar = open_bytes(bytes(bad), footer, strict=True)
     with pytest.raises(DamagedFileError) as caught:
-        sidecar.segments[0].might_match(1, probe_for(1))
+        sidecar.segments[0].might_match(probe_for(1, 1))
     assert caught.value.file == "test.stats"
     assert caught.value.offset is not None
     with pytest.raises((DamagedFileError, UnsupportedFeatureError)):

@@ -14,12 +14,14 @@ from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.errors import UsageError
+from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
 from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
     TABLE,
     ask_hash,
+    known_probes,
     open_bytes,
     random_filters,
 )
@@ -71,25 +73,20 @@ def test_moved_and_changed_pieces_are_noticed_and_keep_their_units():
         "an older blob of the field": replaced(again),
         "another table": replaced(other),
     }
-    asked = [ask_hash(int(value)) for value in rng.integers(0, 1 << 63, 3)]
+    asked = [ask_hash(1, int(value)) for value in rng.integers(0, 1 << 63, 3)]
     (sound,) = open_bytes(data, encryption_keys=KEYS).segments
-    assert not any(sound.might_match(1, one).all() for one in asked)
+    assert not any(sound.might_match(one).all() for one in asked)
     for name, changed in cases.items():
         assert len(changed) == len(data), name
         assert changed != data, name
         sidecar = open_bytes(changed, encryption_keys=KEYS)
-        assert all(sidecar.segments[0].might_match(1, one).all() for one in asked), name
+        assert all(sidecar.segments[0].might_match(one).all() for one in asked), name
         assert ["do not decrypt" in warning for warning in sidecar.warnings] == [True], name
         assert verify_sidecar(BytesSource(changed), encryption_keys=KEYS), name
         everyone = np.zeros(2100, np.int64)
-        kept = units_with_some_key(
-            sidecar.segments[0].bundles[1],
-            np.arange(2),
-            lambda encoding: [Probe("probe", (5,)), Probe("probe", (1 << 62,))],
-            KeyRuns(everyone, everyone + 2),
-            lambda resolution: True,
-            1 << 30,
-        )
+        question = FieldQuestion(1, known_probes(Probe("probe", (5,)), Probe("probe", (1 << 62,))))
+        runs = KeyRuns(everyone, everyone + 2)
+        kept = units_with_some_key(sidecar.segments[0].bundles[1], question, np.arange(2), runs, 1 << 30)
         assert np.asarray(kept).tolist() == [True] * 2100, name
 
 

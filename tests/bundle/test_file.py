@@ -53,7 +53,7 @@ def test_an_absent_key_in_658_files_costs_little():
     data, footer = write_file(bundles, table)
     sidecar = open_bytes(data, footer)
     (segment,) = sidecar.segments
-    keep = segment.might_match(1, probe_for(10**15))
+    keep = segment.might_match(probe_for(1, 10**15))
     assert not keep.all()
     for ordinal, file in enumerate(table.files):
         assert segment.file_ordinal(file.identity) == ordinal
@@ -84,7 +84,7 @@ def test_groups_of_one_lookup_are_fetched_together():
     sidecar = open_bytes(data, footer)
     assert len(sidecar.segments[0].fields[1]) == 2
     assert padded.metadata.blobs[0].length < 16 * 1024
-    sidecar.segments[0].might_match(1, probe_for(1))
+    sidecar.segments[0].might_match(probe_for(1, 1))
     assert sidecar.index_reads <= 2
 
 
@@ -126,9 +126,9 @@ def test_segments_are_copied_as_bytes():
     assert (first.num_units, second.num_units) == (3, 70)
     assert first.snapshot_id == SNAPSHOT
     assert [blob.snapshot_id for blob in sidecar.puffin.metadata.blobs] == [99] * 5
-    assert first.might_match(1, probe_for(2)).tolist() == [False, False, True]
-    assert second.might_match(1, probe_for(2)).sum() <= 3
-    assert second.might_match(1, probe_for(142))[42]
+    assert first.might_match(probe_for(1, 2)).tolist() == [False, False, True]
+    assert second.might_match(probe_for(1, 2)).sum() <= 3
+    assert second.might_match(probe_for(1, 142))[42]
     assert verify_sidecar(BytesSource(new), footer_length=new_footer) == []
     sidecar.close()
 
@@ -155,7 +155,7 @@ def test_a_segment_of_several_pieces_is_copied_whole():
     assert after == before
     assert verify_sidecar(BytesSource(new), footer_length=new_footer) == []
     (segment,) = open_bytes(new, new_footer, strict=True).segments
-    assert segment.might_match(1, probe_for(31))[69]
+    assert segment.might_match(probe_for(1, 31))[69]
     assert [extract_filter(segment, 1, unit) for unit in (0, 35, 69)] == [
         filters[unit].tobytes() for unit in (0, 35, 69)
     ]
@@ -223,7 +223,7 @@ def large_file(members: int) -> tuple[bytes, int]:
 def bytes_of_a_lookup(data: bytes, footer: int) -> int:
     """Open a file without the value and ask for it."""
     sidecar = open_bytes(data, footer)
-    assert not sidecar.segments[0].might_match(1, probe_for(1)).any()
+    assert not sidecar.segments[0].might_match(probe_for(1, 1)).any()
     return sidecar.index_bytes
 
 

@@ -57,7 +57,7 @@ def test_a_sound_sidecar_denies_what_is_not_there(sound):
     assert lost(sound) == []
     (segment,) = open_bytes(sound, encryption_keys=KEYS, strict=True).segments
     for field_id in (1, 2):
-        kept = [int(segment.might_match(field_id, asked(value_of)).sum()) for value_of in range(0, 50_000, 999)]
+        kept = [int(segment.might_match(asked(field_id, value_of)).sum()) for value_of in range(0, 50_000, 999)]
         assert max(kept) < 5
     assert segment.page_index(1, 7)[:2] == entry_of(7)
     assert len(lost(write(lambda field_id: None, empty=True), EncryptionKeys())) > UNITS
@@ -153,13 +153,13 @@ def test_a_field_whose_key_is_named_answers_with_that_key_alone(how):
     assert lost(data, keys, NAMED) == []
     sidecar = SidecarFile.open(BytesSource(data), table_uuid=TABLE)
     sidecar.use_keys(keys, NAMED)
-    assert sidecar.segments[0].might_match(1, asked(5)).all()
+    assert sidecar.segments[0].might_match(asked(1, 5)).all()
     assert sidecar.vouched_segments([1]) == []
     assert sidecar.vouched_segments([9]) == sidecar.segments
     assert sidecar.warnings
     if how == "all blobs in plaintext":
         sidecar.use_keys(EncryptionKeys(), {})
-        assert not sidecar.segments[0].might_match(1, asked(5)).any()
+        assert not sidecar.segments[0].might_match(asked(1, 5)).any()
 
 
 def test_segments_are_still_carried_as_bytes_with_other_segments(sound):
@@ -178,7 +178,7 @@ def test_segments_are_still_carried_as_bytes_with_other_segments(sound):
     carried = open_bytes(data, encryption_keys=KEYS, strict=True)
     assert len(carried.vouched_segments([1])) == 2
     for segment in carried.segments:
-        assert int(segment.might_match(1, asked(7000)).sum()) < 5
+        assert int(segment.might_match(asked(1, 7000)).sum()) < 5
         assert segment.row_indexes(1, [3])[3][0] == entry_of(3)[0]
 
 
@@ -192,8 +192,8 @@ def test_binding_costs_no_read(sound):
         assert len(sidecar.vouched_segments([1, 2])) == 1
         assert source.reads == opened
         (segment,) = sidecar.segments
-        segment.might_match(1, asked(5))
-        segment.might_match(2, asked(5))
+        segment.might_match(asked(1, 5))
+        segment.might_match(asked(2, 5))
         segment.page_index(1, 7)
         segment.file_ordinal(file_table().files[1].identity)
         reads[name] = opened, source.reads

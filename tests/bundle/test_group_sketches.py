@@ -110,7 +110,7 @@ def test_a_plan_does_not_read_it() -> None:
     (segment,) = opened.segments
     assert all(not isinstance(blob, SketchGroupsBlob) for blob in segment.blobs)
     before = opened.index_bytes
-    assert segment.might_match(1, probe_for(3)).nonzero()[0].tolist() == [3]
+    assert segment.might_match(probe_for(1, 3)).nonzero()[0].tolist() == [3]
     assert opened.index_bytes - before < 1000
 
 
@@ -144,7 +144,7 @@ def test_no_byte_may_change_unseen_and_no_unit_is_lost() -> None:
         changed[at] ^= 1 << chance.randrange(8)
         assert verify_sidecar(BytesSource(bytes(changed))), at
         (segment,) = open_bytes(bytes(changed)).segments
-        assert segment.might_match(1, probe_for(3)).nonzero()[0].tolist() == [3]
+        assert segment.might_match(probe_for(1, 3)).nonzero()[0].tolist() == [3]
         if 1 in segment.sketch_blobs:
             try:
                 found = plain(segment.sketch_blobs[1].load())
@@ -279,7 +279,7 @@ def test_a_strange_table_of_contents_hides_the_sketches_and_nothing_else(change:
         [(SBBF, (1,), segment, filters), (THETA_GROUPS, (1,), segment, strange), (UNITS, (), segment, units)]
     )
     opened = open_bytes(data)
-    assert opened.segments[0].might_match(1, probe_for(3)).nonzero()[0].tolist() == [3]
+    assert opened.segments[0].might_match(probe_for(1, 3)).nonzero()[0].tolist() == [3]
     blob = opened.segments[0].sketch_blobs.get(1)
     if blob is None:
         assert opened.warnings

@@ -9,8 +9,9 @@ import pytest
 
 from sidecar.bundle.filters.filter_bundle import BundlePiece
 from sidecar.bundle.filters.key_lookup import READ_COST, KeyRuns, _read, units_with_some_key
+from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
-from tests.bundle.cases import field_bundle, filter_of, hash_of, open_bytes, units_table, write_file
+from tests.bundle.cases import field_bundle, filter_of, hash_of, known_probes, open_bytes, units_table, write_file
 
 
 @pytest.mark.parametrize("units", [6, 70], ids=["transposed", "sliced"])
@@ -23,9 +24,8 @@ def test_a_unit_is_kept_if_one_key_of_its_run_cannot_be_looked_up(units: int, do
     answers = [doubt if key == 4 else Probe("probe", (hash_of(key),)) for key in range(10)]
     first, end = np.zeros(units, np.int64), np.full(units, 4)  # keys 0 to 3, all of them denied
     first[:6], end[:6] = [3, 4, 5, 0, 4, 7], [5, 5, 8, 4, 4, 10]
-    found = units_with_some_key(
-        segment.bundles[1], np.arange(10), lambda _: answers, KeyRuns(first, end), lambda _: True, 1 << 20
-    )
+    question = FieldQuestion(1, known_probes(*answers))
+    found = units_with_some_key(segment.bundles[1], question, np.arange(10), KeyRuns(first, end), 1 << 20)
     assert isinstance(found, np.ndarray)
     # 0 and 1 are asked key 4; 2 and 3 are asked what lies beside it; 4 is asked nothing; 5 holds key 8
     assert found[:6].tolist() == [True, True, False, False, True, True]

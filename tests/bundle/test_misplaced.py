@@ -41,9 +41,9 @@ def test_pieces_swapped_with_their_checksums_are_noticed(members, blocks, what):
     swapped[group.offset : group.offset + layout.body_length] = body[:, ::-1].tobytes()
     bad = assemble(data, [swapped, *blobs[1:]])
     sidecar = open_bytes(bad, footer)
-    assert not segment.might_match(1, probe_for(1000)).all()
+    assert not segment.might_match(probe_for(1, 1000)).all()
     for value in (0, 1, 39, 1000):
-        assert sidecar.segments[0].might_match(1, probe_for(value)).all()
+        assert sidecar.segments[0].might_match(probe_for(1, value)).all()
     assert any("checksum" in warning for warning in sidecar.warnings)
 
 
@@ -56,7 +56,7 @@ def test_swapped_blobs_of_the_same_length_are_noticed():
     sidecar = open_bytes(bad, footer)
     for field_id, values in ((1, range(3)), (2, range(50, 53))):
         for value in values:
-            assert sidecar.segments[0].might_match(field_id, probe_for(value)).all()
+            assert sidecar.segments[0].might_match(probe_for(field_id, value)).all()
     assert sidecar.warnings
     assert verify_sidecar(BytesSource(bad))
 
@@ -77,8 +77,8 @@ def test_a_bundle_of_another_build_keeps_everything():
         ]
     )
     sidecar = open_bytes(mixed)
-    assert sidecar.segments[0].might_match(1, probe_for(5)).all()
-    assert not sidecar.segments[0].might_match(4, probe_for(5000)).all()
+    assert sidecar.segments[0].might_match(probe_for(1, 5)).all()
+    assert not sidecar.segments[0].might_match(probe_for(4, 5000)).all()
     assert any("does not belong" in warning for warning in sidecar.warnings)
 
 
@@ -95,8 +95,8 @@ def test_a_bundle_that_names_another_table_keeps_everything():
         ]
     )
     sidecar = open_bytes(mixed)
-    assert sidecar.segments[0].might_match(1, probe_for(5)).all()
-    assert not sidecar.segments[0].might_match(4, probe_for(5000)).all()
+    assert sidecar.segments[0].might_match(probe_for(1, 5)).all()
+    assert not sidecar.segments[0].might_match(probe_for(4, 5000)).all()
     assert any("does not belong" in warning for warning in sidecar.warnings)
 
 
@@ -146,8 +146,8 @@ def test_a_group_that_is_not_understood_is_stepped_over(change):
     )
     (segment,) = sidecar.segments
     for value in (*VALUES, *ABSENT):
-        assert segment.might_match(1, probe_for(value)).all()
-    assert not segment.might_match(4, probe_for(5000)).all()
+        assert segment.might_match(probe_for(1, value)).all()
+    assert not segment.might_match(probe_for(4, 5000)).all()
     assert sidecar.warnings
 
 
@@ -157,5 +157,5 @@ def test_other_versions_of_a_blob_are_unknown():
     later = reword(first, lambda content: content.update(version=2))
     parts = [(SBBF, (4,), SEGMENT, bytes(other)), (UNITS, (), SEGMENT, bytes(units))]
     sidecar = open_bytes(combine([(SBBF, (1,), SEGMENT, later), *parts]))
-    assert sidecar.segments[0].might_match(1, probe_for(1000)).all()
+    assert sidecar.segments[0].might_match(probe_for(1, 1000)).all()
     assert sidecar.warnings

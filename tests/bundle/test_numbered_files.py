@@ -11,15 +11,14 @@ import pytest
 from sidecar.bundle.numbered_files import NOT_RECORDED, NumberedFiles
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.writer import write_segment, write_toc
-from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from tests.bundle.cases import (
     SEQUENCE,
     SNAPSHOT,
     field_bundle,
     filter_of,
-    hash_of,
     open_bytes,
+    probe_for,
     segment_header,
     units_table,
 )
@@ -84,7 +83,7 @@ def test_entries_bounds_and_fingerprints_are_those_of_the_segments(opened: Sidec
 
 
 def test_filters_and_coverage_are_those_of_the_segments(opened: SidecarFile) -> None:
-    kept = opened.might_match(4, Probe("probe", (hash_of(7),)))
+    kept = opened.might_match(probe_for(4, 7))
     assert kept.nonzero()[0].tolist() == [2, 3, 4, 5, 9], "units without a filter are kept"
     assert opened.units_with_filters(4).nonzero()[0].tolist() == [0, 1, 2, 6, 7, 8, 9]
     coverage = opened.coverage(4, "bloom")

@@ -46,12 +46,12 @@ def ask_everything(data: bytes, members: int, footer: int | None = None) -> tupl
     dropped = 0
     for segment in sidecar.segments:
         for number, value in enumerate(VALUES):
-            keep = segment.might_match(1, ask_hash(value))
+            keep = segment.might_match(ask_hash(1, value))
             assert keep[number % members], "a unit that holds the value was dropped"
             dropped += int((~keep).sum())
         for unit in range(min(members, 20)):
-            assert segment.might_match(4, ask_hash(VALUES[0] ^ unit))[unit]
-        dropped += sum(int((~segment.might_match(1, ask_hash(value))).sum()) for value in ABSENT)
+            assert segment.might_match(ask_hash(4, VALUES[0] ^ unit))[unit]
+        dropped += sum(int((~segment.might_match(ask_hash(1, value))).sum()) for value in ABSENT)
     return dropped, sidecar.warnings
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_row_is_doubted_by_those_alone_that_read_it():
     blobs[0][group.offset + group.layout.row_offset(region, row) + 3] ^= 8
     sidecar = open_bytes(assemble(data, blobs), footer)
     for value in VALUES:
-        keep = sidecar.segments[0].might_match(1, ask_hash(value))
+        keep = sidecar.segments[0].might_match(ask_hash(1, value))
         assert keep.all() == ((region, row) in read[value])
     assert any("wrong checksum" in warning for warning in sidecar.warnings)
 
@@ -122,7 +122,7 @@ def test_pieces_swapped_with_their_checksums_are_noticed(members, bits, what):
     swapped[group.offset : group.offset + layout.body_length] = body[:, ::-1].tobytes()
     sidecar = open_bytes(assemble(data, [swapped, *blobs[1:]]), footer)
     for value in (*VALUES, *ABSENT):
-        assert sidecar.segments[0].might_match(1, ask_hash(value)).all()
+        assert sidecar.segments[0].might_match(ask_hash(1, value)).all()
     assert any("checksum" in warning for warning in sidecar.warnings)
 
 
@@ -134,7 +134,7 @@ def test_bundles_of_two_fields_are_not_taken_for_each_other():
     sidecar = open_bytes(bad, footer)
     for field_id in (1, 4):
         for value in (*VALUES, *ABSENT):
-            assert sidecar.segments[0].might_match(field_id, ask_hash(value)).all()
+            assert sidecar.segments[0].might_match(ask_hash(field_id, value)).all()
     assert sidecar.warnings
     assert verify_sidecar(BytesSource(bad))
 
@@ -154,7 +154,7 @@ def test_a_region_of_split_blocks_is_not_taken_for_one_of_orc_filters():
     blobs[0][places[0]], blobs[1][places[1]] = other, one
     sidecar = open_bytes(assemble(data, blobs), footer)
     for value in (*VALUES, *ABSENT):
-        assert sidecar.segments[0].might_match(1, ask_hash(value)).all()
+        assert sidecar.segments[0].might_match(ask_hash(1, value)).all()
     assert sidecar.warnings
 
 
@@ -176,7 +176,7 @@ def test_an_unknown_type_is_passed_over():
     """As an older reader does with a bundle of ORC filters: the units are kept."""
     data, _ = sound(3)
     bad = edit_footer(data, lambda payload: payload["blobs"][0].update(type="sidecar-orc-bloom-v9"))
-    assert open_bytes(bad).segments[0].might_match(1, ask_hash(ABSENT[0])).all()
+    assert open_bytes(bad).segments[0].might_match(ask_hash(1, ABSENT[0])).all()
 
 
 CHANGES = {
@@ -212,8 +212,8 @@ def test_a_group_that_is_not_understood_is_stepped_over(change):
     sidecar = open_bytes(combine([(ORC_BLOOM, (1,), SEGMENT, strange), *parts]))
     (segment,) = sidecar.segments
     for value in (*VALUES, *ABSENT):
-        assert segment.might_match(1, ask_hash(value)).all()
-    assert not segment.might_match(4, ask_hash(ABSENT[0])).all()
+        assert segment.might_match(ask_hash(1, value)).all()
+    assert not segment.might_match(ask_hash(4, ABSENT[0])).all()
     assert sidecar.warnings
 
 
@@ -224,7 +224,7 @@ def test_other_versions_and_kinds_of_a_blob_are_unknown():
     for change in ({"version": 2}, {"kind": "sbbf"}):
         later = reword(first, lambda content, change=change: content.update(change))
         sidecar = open_bytes(combine([(ORC_BLOOM, (1,), SEGMENT, later), *parts]))
-        assert sidecar.segments[0].might_match(1, ask_hash(ABSENT[0])).all()
+        assert sidecar.segments[0].might_match(ask_hash(1, ABSENT[0])).all()
         assert sidecar.warnings
 
 
@@ -234,5 +234,5 @@ def test_strict_raises_with_file_and_offset():
     bad[44] ^= 1
     sidecar = open_bytes(bytes(bad), footer, strict=True)
     with pytest.raises(DamagedFileError) as caught:
-        sidecar.segments[0].might_match(1, ask_hash(VALUES[0]))
+        sidecar.segments[0].might_match(ask_hash(1, VALUES[0]))
     assert (caught.value.file, caught.value.offset) == ("test.stats", 32)

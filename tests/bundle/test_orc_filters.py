@@ -28,7 +28,7 @@ from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.orc.values import probe_orc
-from sidecar.filters.probes import probe_for
+from sidecar.filters.probes import FieldQuestion, ValueProbes
 from sidecar.filters.values import Probe
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import ORC_BLOOM, SBBF
@@ -39,6 +39,7 @@ from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,
     SNAPSHOT,
+    OneProbe,
     OrcCase,
     ask_hash,
     extract_filter,
@@ -93,7 +94,7 @@ def test_lookup_on_both_sides_of_every_limit(members, bits, k):
     (group,) = segment.fields[1]
     assert group.layout.rows_sealed == (members > 248)
     for value in [*HASHES, *rng.integers(-(2**63), 2**63, 8).tolist()]:
-        found = segment.might_match(1, ask_hash(value))
+        found = segment.might_match(ask_hash(1, value))
         assert found.tolist() == [own.holds(value) for own in filters.values()], value
     for unit in (0, members // 2, members - 1):
         assert extract_filter(segment, 1, unit) == filters[unit].bitset
@@ -120,7 +121,7 @@ def test_lookup_is_checking_every_filter_of_either_kind_and_extraction_is_exact(
     segment = segment_of(filters, units)
     for value in rng.integers(0, 2**64, 4, dtype=np.uint64).tolist():
         expected = [might_hold(filters.get(unit), value) for unit in range(units)]
-        assert segment.might_match(1, ask_hash(value)).tolist() == expected
+        assert segment.might_match(ask_hash(1, value)).tolist() == expected
     assert not filters or extracted(segment) == {unit: bytes_of(own) for unit, own in filters.items()}
 
 
@@ -144,7 +145,7 @@ def test_filters_of_the_filters_room_come_out_as_they_went_in():
     segment = segment_of({u: OrcCase(one.to_bytes(), one.k) for u, one in enumerate(made)})
     for unit, held in enumerate(values):
         for value in held[::10]:
-            keep = segment.might_match(1, lambda found, v=value: probe_for(v, "long", found))
+            keep = segment.might_match(FieldQuestion(1, ValueProbes([value], "long")))
             assert keep[unit]
             assert keep.tolist() == [one.might_contain(value, "long", encoding) for one in made]
     assert extracted(segment) == {unit: one.to_bytes() for unit, one in enumerate(made)}
@@ -169,11 +170,10 @@ def test_a_field_with_both_kinds_has_a_blob_of_each():
         asked.append(encoding)
         return Probe("probe", (hash_of(5),))
 
-    assert segment.might_match(1, probe).tolist() == [True, True, True, False, False]
+    assert segment.might_match(FieldQuestion(1, OneProbe(probe))).tolist() == [True, True, True, False, False]
     assert [type(encoding) for encoding in asked] == [Encoding, OrcEncoding]
-    only_orc = segment.might_match(
-        1, lambda e: Probe("cannot-exist") if isinstance(e, OrcEncoding) else Probe("unknown")
-    )
+    in_orc = OneProbe(lambda e: Probe("cannot-exist") if isinstance(e, OrcEncoding) else Probe("unknown"))
+    only_orc = segment.might_match(FieldQuestion(1, in_orc))
     assert only_orc.tolist() == [True, False, True, False, True]
     assert extracted(segment) == {unit: bytes_of(own) for unit, own in filters.items()}
 
@@ -251,7 +251,7 @@ def test_copied_as_bytes():
     puffin.finish()
     (segment,) = open_bytes(sink.getvalue(), strict=True).segments
     assert extracted(segment) == {unit: own.bitset for unit, own in filters.items()}
-    assert segment.might_match(1, ask_hash(33))[33]
+    assert segment.might_match(ask_hash(1, 33))[33]
 
 
 def many_units(path, units: int, rule: OrcRule) -> None:
@@ -282,7 +282,7 @@ def test_a_lookup_over_100_000_row_groups_reads_k_rows(tmp_path):
         sidecar = SidecarFile.open(counting)
         (segment,) = sidecar.segments
         start = time.thread_time()
-        keep = segment.might_match(1, ask_hash(value))
+        keep = segment.might_match(ask_hash(1, value))
         times.append(time.thread_time() - start)
         assert len(keep) == 100_000
         assert not keep.any()

@@ -232,7 +232,7 @@ def test_lookup_is_checking_every_filter_and_extraction_is_exact(sizes, tail, se
     (segment,) = sidecar.segments
     for value in rng.integers(-(2**62), 2**62, 5).tolist():
         expected = [twin_check(own, hash_of(value)) for own in filters]
-        assert segment.might_match(1, probe_for(value)).tolist() == expected
+        assert segment.might_match(probe_for(1, value)).tolist() == expected
     found = dict(pair for group in segment.fields[1] for pair in group_filters(segment, 1, group))
     assert found == {unit: own.tobytes() + tails[unit] for unit, own in enumerate(filters)}
 
@@ -247,9 +247,9 @@ def test_lookup_on_both_sides_of_every_limit(members, blocks):
     assert len(segment.fields[1]) == 1, "smaller filters are widened into the one group"
     for value in range(12):
         expected = [twin_check(own, hash_of(value)) for own in filters]
-        assert segment.might_match(1, probe_for(value)).tolist() == expected
-    several = np.logical_or.reduce([segment.might_match(1, probe_for(value)) for value in (1, 2, 3)])
-    assert segment.might_match(1, probe_for(1, 2, 3)).tolist() == several.tolist()
+        assert segment.might_match(probe_for(1, value)).tolist() == expected
+    several = np.logical_or.reduce([segment.might_match(probe_for(1, value)) for value in (1, 2, 3)])
+    assert segment.might_match(probe_for(1, 1, 2, 3)).tolist() == several.tolist()
     for unit in (0, members // 2, members - 1):
         assert extract_filter(segment, 1, unit) == filters[unit].tobytes()
 

@@ -168,9 +168,10 @@ def test_sidecar_gives_the_same_answers(vector):
     from sidecar.bundle.sidecar_file import SidecarFile
     from sidecar.bundle.verify import verify_sidecar
     from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
+    from sidecar.filters.probes import FieldQuestion
     from sidecar.filters.values import Probe
     from sidecar.storage.source import BytesSource
-    from tests.bundle.cases import group_filters
+    from tests.bundle.cases import OneProbe, group_filters
 
     source, expected = BytesSource(vector.data), vector.expected
     masters = expected.get("master_keys", {})
@@ -184,7 +185,10 @@ def test_sidecar_gives_the_same_answers(vector):
             orc = encoding.name.startswith("orc/")
             return Probe("probe", (orc_hash(encoding.name, hashed) if orc else xxh64_intdigest(hashed),))
 
-        assert segment.might_match(lookup["field"], probe).nonzero()[0].tolist() == lookup["units"]
+        assert (
+            segment.might_match(FieldQuestion(lookup["field"], OneProbe(probe))).nonzero()[0].tolist()
+            == lookup["units"]
+        )
     columns = {str(i): {"name": list(c.path), "type": c.type} for i, c in segment.columns.items() if c is not None}
     assert columns == expected["columns"]
     for ordinal, file in enumerate(expected["files"]):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import struct
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.filters.probes import probe_for
+from sidecar.filters.probes import FieldQuestion, ValueProbes
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.storage.local import LocalSource
@@ -118,7 +118,7 @@ def denied(segment: Segment, field: int, kind: str, values: list[Any], units: li
     for unit in sorted(set(units)):
         inside = {v for v, u in zip(values, units, strict=True) if u == unit and v is not None and v == v}
         for value in sorted(inside, key=repr)[::every]:
-            keep = segment.might_match(field, partial(probe_for, value, kind))
+            keep = segment.might_match(FieldQuestion(field, ValueProbes([value], kind)))
             if not keep[unit]:
                 wrong.append((unit, value))
     return wrong
@@ -126,4 +126,4 @@ def denied(segment: Segment, field: int, kind: str, values: list[Any], units: li
 
 def is_asked(segment: Segment, field: int, kind: str, absent: list[Any]) -> bool:
     """Whether the filters rule anything out: else never denying is no merit."""
-    return any(not np.all(segment.might_match(field, partial(probe_for, v, kind))) for v in absent)
+    return any(not np.all(segment.might_match(FieldQuestion(field, ValueProbes([v], kind)))) for v in absent)

@@ -13,6 +13,7 @@ from sidecar.bundle import filter_answers
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import CountMarks
 from sidecar.bundle.units import fingerprints
+from sidecar.filters import probes
 from sidecar.filters.encoding import Encoding
 from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.indexing.previous import carrying
@@ -32,14 +33,14 @@ def stale_file(patch: pytest.MonkeyPatch) -> None:
 
 def promoted_column(patch: pytest.MonkeyPatch) -> None:
     """A value is hashed in the width that the column has today, not in that of the file."""
-    known = filter_answers.probe_for
+    known = probes.probe_for
 
     def probe_for(value: object, iceberg_type: str, encoding: Any) -> Any:
         wider = {("long", "int32"): "int64", ("double", "float"): "double"}
         name = wider.get((iceberg_type, getattr(encoding, "name", "")))
         return known(value, iceberg_type, Encoding.parse(name) if name else encoding)
 
-    patch.setattr(filter_answers, "probe_for", probe_for)
+    patch.setattr(probes, "probe_for", probe_for)
 
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -67,10 +68,9 @@ def partly_indexed_file(patch: pytest.MonkeyPatch) -> None:
         answer = known(segment, question, holds, warnings)
         if question is None:
             return answer
-        asker = filter_answers._asker(segment, holds)
 
         def ask(leaf: Any) -> Any:
-            return asker(leaf) & filter_answers.indexed_units(segment, leaf)
+            return filter_answers.may_hold(segment, holds, leaf) & filter_answers.indexed_units(segment, leaf)
 
         units = RowRanges.of_rows(matching_units(question, ask, segment.num_units).nonzero()[0])
         return answer._replace(units=units, left=segment.files_with(units))

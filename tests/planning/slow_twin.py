@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from pyiceberg.table import Table
 
 from sidecar.access import Access
 from sidecar.bundle.segment import Segment
-from sidecar.filters.probes import probe_for
+from sidecar.filters.probes import FieldQuestion, ValueProbes
 from sidecar.iceberg.manifests import identity_of
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import table_at
@@ -142,11 +141,10 @@ class _Segments:
         column, key = leaf.column, (segment.id, leaf.column.index, repr(value))
         if key not in self._known:
             mapping, schema = self._table.metadata.name_mapping(), self._table.schema()
-            self._known[key] = segment.might_match(
-                column.index,
-                partial(probe_for, value, column.iceberg_type),
-                lambda resolution: resolution_holds(resolution, column.index, mapping, schema),
-            )
+            ways = {group.resolution for group in segment.groups_of(column.index)}
+            held = {(column.index, way): resolution_holds(way, column.index, mapping, schema) for way in ways}
+            probes = ValueProbes([value], column.iceberg_type)
+            self._known[key] = segment.might_match(FieldQuestion(column.index, probes, held))
         return self._known[key]
 
     def close(self) -> None:

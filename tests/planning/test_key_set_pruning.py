@@ -78,7 +78,7 @@ def test_bounds_that_contradict_each_other_rule_out_no_key() -> None:
     def within(lower: int, upper: int) -> tuple[int, int]:
         low, high = (number.to_bytes(8, "little") for number in (lower, upper))
         file = DataFile.from_args(record_count=9, lower_bounds={1: low}, upper_bounds={1: high})
-        pruner = KeyPruner(KeySet(1, "k", "long", np.array([5, 15, 25])), lambda *_: True)
+        pruner = KeyPruner(KeySet(1, "k", "long", np.array([5, 15, 25])), {})
         found = pruner.by_bounds([file])
         return int(found.first[0]), int(found.end[0])
 

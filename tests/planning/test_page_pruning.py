@@ -281,9 +281,9 @@ def test_a_file_with_other_row_groups_than_the_plan_says_is_read_by_its_own_inde
 
 
 def test_a_column_that_would_be_found_otherwise_is_not_asked(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidecar.planning import opened_sidecar
+    from sidecar.iceberg import resolve
 
-    monkeypatch.setattr(opened_sidecar, "resolution_holds", lambda *_: False)
+    monkeypatch.setattr(resolve, "resolution_holds", lambda *_: False)
     planned = plan(table, "k >= 1500 and k < 1510")
     assert planned.funnel.row_groups_kept == 3
     assert read(planned).num_rows == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.local import LocalSource
@@ -66,13 +67,10 @@ class OneLookup:
 
     def __init__(self, path: Path, key_hash: int, keys: EncryptionKeys | None = None) -> None:
         """Look it up. Raises ``RuntimeError`` if the sidecar warns of anything."""
-
-        def probe(encoding: AnyEncoding) -> Probe:
-            return Probe("probe", (key_hash,))
-
         sidecar = SidecarFile.open(LocalSource(str(path)), encryption_keys=keys)
+        question = FieldQuestion(1, defaultdict(lambda: [Probe("probe", (key_hash,))]))
         start = time.thread_time()
-        keep = sidecar.segments[0].might_match(1, probe)
+        keep = sidecar.segments[0].might_match(question)
         self.cpu = time.thread_time() - start
         """Seconds of CPU of the lookup, without opening the file."""
         self.num_bytes, self.reads = sidecar.index_bytes, sidecar.index_reads

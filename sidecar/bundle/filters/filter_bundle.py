@@ -9,7 +9,7 @@ read, verified or understood, the answer stays "maybe".
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from sidecar.bundle.filters.filter_toc import FilterToc, StoredGroup
 from sidecar.bundle.filters.layout import BLOCK_BITS, BLOCK_BYTES
 from sidecar.bundle.filters.pages import open_pages, read_own_blocks, read_tails, walk_pages
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
-from sidecar.filters.probes import AnyEncoding
+from sidecar.filters.probes import FieldQuestion, any_of
 from sidecar.filters.values import Probe
 
 Bits = npt.NDArray[np.bool_]
@@ -89,7 +89,7 @@ class FilterBundle(FieldBlob[FilterToc]):
             except (DamagedFileError, UnsupportedFeatureError) as error:
                 yield str(error)
 
-    def might_match(self, probe: Callable[[AnyEncoding], Probe], resolution_holds: Callable[[str], bool]) -> Bits:
+    def might_match(self, question: FieldQuestion) -> Bits:
         """Return bool[units]: False where a filter excludes all probed values.
 
         One call of the reader fetches the ranges of all groups. Never raises for the content of the file.
@@ -102,8 +102,9 @@ class FilterBundle(FieldBlob[FilterToc]):
         lookups: list[_Lookup] = []
         answers: dict[int, Bits] = {}
         for group in self.toc.groups:
-            answer = self._ask(group, probe, resolution_holds)
-            if answer is None:
+            probes = self.probes_for(group, question)
+            answer = None if probes is None else any_of(probes)
+            if answer is None or not answer.is_certain:
                 continue  # nothing is certain, so the group's units stay True in ``keep``
             answers[group.ordinal] = np.zeros(group.layout.members, np.bool_)
             if answer.verdict == "probe":
@@ -116,22 +117,14 @@ class FilterBundle(FieldBlob[FilterToc]):
                 keep[group.units] &= answers[group.ordinal]
         return keep
 
-    def _ask(
-        self,
-        group: StoredGroup,
-        probe: Callable[[AnyEncoding], Probe],
-        resolution_holds: Callable[[str], bool],
-    ) -> Probe | None:
-        """Return the probe of the value in the group's encoding, ``None`` if the group cannot answer."""
+    def probes_for(self, group: StoredGroup, question: FieldQuestion) -> Sequence[Probe] | None:
+        """Return the probes of the question in the group's encoding, ``None`` if the group cannot answer."""
         try:
-            if not resolution_holds(group.resolution):
-                return None
-            answer = probe(group.rule.parse_encoding(group.encoding))
+            if question.may_ask(group.resolution):
+                return question.probes[group.rule.parse_encoding(group.encoding)]
         except SidecarError as error:
             self.report(error)
-            return None
-        certain = answer.verdict == "cannot-exist" or (answer.verdict == "probe" and answer.hashes)
-        return answer if certain else None
+        return None
 
     def _fetch(self, lookups: Sequence[_Lookup]) -> Mapping[BundlePiece, bytes] | None:
         """Return all pieces of the lookups, ``None`` if they cannot be read."""

@@ -10,7 +10,7 @@ read, with a fraction of the reads.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,7 @@ from sidecar.bundle.filters.filter_bundle import (
 )
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.errors import SidecarError
-from sidecar.filters.probes import AnyEncoding
-from sidecar.filters.values import Probe
+from sidecar.filters.probes import FieldQuestion
 from sidecar.questions.bounds import Unknown
 
 UNKNOWN_RATE = 0.01
@@ -87,18 +86,12 @@ def rate_of(bundle: FilterBundle) -> float:
 
 
 def units_with_some_key(
-    bundle: FilterBundle,
-    keys: npt.NDArray[np.int64],
-    probes: Callable[[AnyEncoding], Sequence[Probe]],
-    runs: KeyRuns,
-    resolution_holds: Callable[[str], bool],
-    max_bytes: int,
+    bundle: FilterBundle, question: FieldQuestion, keys: npt.NDArray[np.int64], runs: KeyRuns, max_bytes: int
 ) -> Bits | Unknown:
     """Return bool[units]: False where filters exclude every key of a unit's run.
 
-    It is unknown if more than ``max_bytes`` would be read. ``keys`` are positions of keys, and
-    ``probes`` returns one probe for each of them in an encoding. Never raises for the content of the file: in doubt, a
-    unit is kept.
+    It is unknown if more than ``max_bytes`` would be read. ``keys`` are positions of keys; ``question`` has one probe
+    for each of them. Never raises for the content of the file: in doubt, a unit is kept.
     """
     bundle.report_skipped_groups()
     keep = np.ones(bundle.toc.num_units, np.bool_)
@@ -107,7 +100,7 @@ def units_with_some_key(
         return keep
     lookups: list[_Group] = []
     for group in bundle.toc.groups:
-        lookup = _located(bundle, place, group, keys, probes, runs, resolution_holds)
+        lookup = _located(bundle, place, group, question, keys, runs)
         if lookup is not None:
             lookups.append(lookup)
     pieces = list(dict.fromkeys(piece for group in lookups for _, rows in group.lookups for piece in rows))
@@ -181,19 +174,14 @@ def _located(
     bundle: FilterBundle,
     place: BlobContext,
     group: StoredGroup,
+    question: FieldQuestion,
     keys: npt.NDArray[np.int64],
-    probes: Callable[[AnyEncoding], Sequence[Probe]],
     runs: KeyRuns,
-    resolution_holds: Callable[[str], bool],
 ) -> _Group | None:
     """Return the lookups in a group, ``None`` if it cannot answer or none of its members needs a lookup."""
     first, end = runs.first[group.units], runs.end[group.units]
-    try:
-        if not (first < end).any() or not resolution_holds(group.resolution):
-            return None
-        answers = probes(group.rule.parse_encoding(group.encoding))
-    except SidecarError as error:
-        bundle.report(error)
+    answers = bundle.probes_for(group, question) if (first < end).any() else None
+    if answers is None:
         return None
     pieces: dict[tuple[int, int], BundlePiece] = {}
     by_row = group.layout.sliced and group.layout.rows_sealed
@@ -202,9 +190,7 @@ def _located(
     unknown: list[int] = []
     for at in np.flatnonzero(needed).tolist():
         key, answer = int(keys[at]), answers[at]
-        if answer.verdict == "cannot-exist":
-            continue
-        if answer.verdict != "probe" or not answer.hashes:
+        if not answer.is_certain:
             unknown.append(key)
             continue
         for value in answer.hashes:

@@ -27,7 +27,7 @@ When sidecar gets a new kind:
 5. A kind that answers conditions must be asked. ``answers`` alone makes no plan ask it:
 
    * Lookups of values (:class:`sidecar.questions.conditions.HoldsAny`) need no new stage. Extend
-     ``bundle/filter_answers.py``: ``_asker`` asks a segment, and ``indexed_units`` says which of its units have an
+     ``bundle/filter_answers.py``: ``may_hold`` asks a segment, and ``indexed_units`` says which of its units have an
      index. ``unsearched`` in ``iceberg/statistics_files/sidecar_files.py`` must return each segment with such an index.
      The reasons for files that are not indexed come from the coverage of filters (``states_without_filter``). Keys of
      joins and ``probe`` ask filters on their own.

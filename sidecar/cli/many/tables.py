@@ -12,9 +12,10 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import are_several_tables
 from sidecar.cli.options import chosen_catalog, opened_table, storage_options
-from sidecar.cli.output import PlainResult, announce_dry_run, error_text, escaped, output, table
+from sidecar.cli.output import announce_dry_run, error_text, escaped, output, table
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.errors import UsageError
+from sidecar.results.base import PlainResult
 
 if TYPE_CHECKING:
     from rich.console import Console

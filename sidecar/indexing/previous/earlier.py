@@ -20,14 +20,13 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from sidecar.bundle.kinds.declared import KINDS, THETA, is_united
-from sidecar.bundle.model import Coverage, CoverageState, UnitState
+from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.iceberg.listing import Listing, SnapshotFile
-from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
 from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is_our_theta, sketched_fields
 from sidecar.iceberg.statistics_files.sidecar_files import Places
@@ -35,7 +34,7 @@ from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
 from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.damage import SidecarDamage, find_damage
-from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts
+from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts, still_holds
 from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.puffin.types import ORC_BLOOM, SBBF
 from sidecar.questions.narrowing import Units
@@ -202,11 +201,7 @@ def _fill(
         earlier.served = _served(earlier, plan)
     _choose_segments(earlier, table, listing, plan, live, most_files)
     if earlier.served or earlier.limited:
-
-        def holds(coverage: Coverage) -> bool:
-            return all(_holds(state, coverage.field_id, plan) for state in coverage.states)
-
-        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan, holds)
+        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan)
         for field_id, lost in earlier.counts.lost.items():
             for ordinal in lost:
                 earlier.having[ordinal].discard((field_id, THETA))
@@ -350,15 +345,8 @@ def _tried_again(coverage: Coverage, plan: BuildPlan) -> Units:
     """
     reasons = {UnitState.NOT_BUILT, UnitState.DAMAGED, *([] if plan.access.keys is None else [UnitState.ENCRYPTED])}
     states = enumerate(coverage.states)
-    again = [n for n, one in states if one.state in reasons or not _holds(one, coverage.field_id, plan)]
+    again = [n for n, one in states if one.state in reasons or not still_holds(one, coverage.field_id, plan)]
     return np.isin(coverage.codes, again)
-
-
-def _holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
-    """Return whether the column of an indexed unit is still found as it was. Other states hold."""
-    if state.state != UnitState.INDEXED or not state.resolution:
-        return True
-    return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
 def _in_other_format(sidecar: SidecarFile, want: IndexOfField, plan: BuildPlan) -> Units:

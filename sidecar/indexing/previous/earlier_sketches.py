@@ -9,11 +9,11 @@ changed since. Its live files, and files that no group counts, are indexed again
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sidecar.bundle.kinds.declared import THETA
-from sidecar.bundle.model import Coverage
+from sidecar.bundle.model import CoverageState, UnitState
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted
@@ -22,6 +22,7 @@ from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, SnapshotFile
+from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
@@ -117,18 +118,20 @@ def earlier_counts(
     files: Sequence[SnapshotFile],
     served: set[int],
     plan: BuildPlan,
-    holds: Callable[[Coverage], bool],
 ) -> ReusableCounts:
     """Return what the carried ``segments`` count, and which of the ``served`` files must be indexed again.
 
     ``live`` has for each segment the live files that it lists: their ordinals in ``files``, and in the segment. Reads
-    the sketches of the plan's columns. ``holds`` returns whether a column is still found in the files as it was; if
-    not, a segment counts the values of another column, and is left out.
+    the sketches of the plan's columns. If a column is not found any more in the files as it was, a segment counts the
+    values of another column, and is left out.
     """
     counts = ReusableCounts()
     for column in sketched_columns(plan.columns, plan.options):
         field_id, counted = column.field_id, set[int]()
-        sound = [s for s in segments if (known := s.coverage(field_id, THETA)) is not None and holds(known)]
+        known = ((segment, segment.coverage(field_id, THETA)) for segment in segments)
+        sound = [
+            s for s, own in known if own is not None and all(still_holds(state, field_id, plan) for state in own.states)
+        ]
         parts = [CarriedGroups(segment, live[segment.id], field_id, column.type) for segment in sound]
         for part in parts:
             counted |= _look_at_groups(counts, part, files)
@@ -136,6 +139,13 @@ def earlier_counts(
         counts.lost[field_id] = {ordinal for part in parts for ordinal in _indexed_files(part)} & served - counted
         counts.rewritten += [part for part in parts if part.dropped]
     return counts
+
+
+def still_holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
+    """Return whether the column of an indexed unit is still found as it was. Other states hold."""
+    if state.state != UnitState.INDEXED or not state.resolution:
+        return True
+    return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
 def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile]) -> set[int]:

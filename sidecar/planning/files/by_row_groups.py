@@ -77,7 +77,7 @@ def by_row_groups(kept: KeptTasks, opened: OpenedSidecar, question: FileQuestion
     """Return the tasks of files that keys and page indexes keep, and what they leave of each."""
     if not kept.tasks:
         return kept
-    bounded, pruner = None, PagePruner(question, opened.resolution_holds, opened.warn)
+    bounded, pruner = None, PagePruner(question, opened.resolutions)
     key_pruner = None if keys is None else _key_pruner(keys, opened)
     narrows = opened.question is not None
     if key_pruner is not None:
@@ -91,13 +91,14 @@ def by_row_groups(kept: KeptTasks, opened: OpenedSidecar, question: FileQuestion
     if opened.index is not None and narrows:
         with opened.guarded():
             kept = _narrow(kept, opened, opened.index, pruner, key_pruner, bounded)
+    opened.warn(*pruner.warnings)
     return kept if key_pruner is None else replace(kept, notes=(*kept.notes, *key_pruner.notes))
 
 
 def _key_pruner(keys: KeySet, opened: OpenedSidecar) -> KeyPruner:
     from sidecar.planning.keys.key_pruning import KeyPruner
 
-    return KeyPruner(keys, opened.resolution_holds)
+    return KeyPruner(keys, opened.resolutions)
 
 
 def _within_keys(kept: KeptTasks, keys: KeyPruner) -> tuple[KeptTasks, FilesWithinBounds]:

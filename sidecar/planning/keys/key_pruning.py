@@ -10,9 +10,8 @@ that are not asked are kept, and a note says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +22,8 @@ from sidecar.bundle.filters.key_lookup import KeyRuns, rate_of, units_with_some_
 from sidecar.bundle.numbered_files import FieldFilters, NumberedFiles
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
-from sidecar.filters.probes import AnyEncoding, probe_for
+from sidecar.filters.probes import FieldQuestion, Resolutions, ValueProbes
 from sidecar.filters.sizing import fpp_for_keys
-from sidecar.filters.values import Probe
 from sidecar.planning.file_bounds import FileBounds
 from sidecar.planning.files.by_filters import NO_FILTERS, FilePlace
 from sidecar.planning.funnel import KeptFilesBecause, KeptReason, NotIndexed
@@ -70,15 +68,12 @@ class KeyAnswer:
 
 
 class KeyPruner:
-    """Rules out files and row groups for one key set.
+    """Rules out files and row groups for one key set. Filters whose ``resolutions`` do not hold are not asked."""
 
-    ``holds`` is ``resolution_holds`` of :class:`sidecar.planning.files.by_filters.IndexedFiles`.
-    """
-
-    def __init__(self, keys: KeySet, holds: Callable[[int, str], bool]) -> None:
+    def __init__(self, keys: KeySet, resolutions: Resolutions) -> None:
         self.keys = keys
         self.notes: list[str] = []
-        self._holds = holds
+        self._resolutions = resolutions
         self._bounds = FileBounds({keys.field_id: keys.type})
 
     def by_bounds(self, files: Sequence[DataFile]) -> FilesWithinBounds:
@@ -138,10 +133,10 @@ class KeyPruner:
         positions = runs.covered()
         if not len(positions):
             return _Answer(first, keep, none, KeptFilesBecause.TOO_MANY)
-        probes = _Probes(self.keys, positions)
+        probes = ValueProbes(self.keys.literals(positions), self.keys.type)
+        question = FieldQuestion(field_id, probes, self._resolutions)
         for bundle in bundles:
-            holds = partial(self._holds, field_id)
-            matching = units_with_some_key(bundle, positions, probes.of, runs, holds, MAX_BYTES)
+            matching = units_with_some_key(bundle, question, positions, runs, MAX_BYTES)
             if isinstance(matching, Unknown):
                 self._note(runs.end[runs.asks] - runs.first[runs.asks], matching.reason)
                 # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
@@ -239,17 +234,3 @@ class _Answer(NamedTuple):
     asked: Units
     why_not: KeptReason
     """Why the others were not asked."""
-
-
-class _Probes:
-    """The keys at some positions as probes of filters, made once for each encoding."""
-
-    def __init__(self, keys: KeySet, positions: npt.NDArray[np.int64]) -> None:
-        self._values = keys.literals(positions)
-        self._type = keys.type
-        self._made: dict[AnyEncoding, Sequence[Probe]] = {}
-
-    def of(self, encoding: AnyEncoding) -> Sequence[Probe]:
-        if encoding not in self._made:
-            self._made[encoding] = [probe_for(value, self._type, encoding) for value in self._values]
-        return self._made[encoding]

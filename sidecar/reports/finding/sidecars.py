@@ -99,7 +99,8 @@ class SidecarSearch:
         """Return the answer of a file; ``None`` if it knows nothing of the column."""
         filters, field_id = question.question.for_filters, question.field_id
         problems = list(filters.notes or (NO_LOOKUP,)) if _asks_nothing(sidecar, question) else []
-        answers = FilterAnswers(sidecar, filters.condition, _holds, sidecar.warnings)
+        # A filter is asked even if the column would not be found in its file in the same way today.
+        answers = FilterAnswers(sidecar, filters.condition, None, sidecar.warnings)
         numbers = np.arange(sidecar.num_files)
         found = answers.of_files(numbers)
         traces = [*_in_file_bounds(path, sidecar, question)]
@@ -119,11 +120,6 @@ class SidecarSearch:
 def _asks_nothing(sidecar: SidecarFile, question: ValueQuestion) -> bool:
     """Return whether there are filters of the column, and none can be asked."""
     return question.question.for_filters.condition is None and question.field_id in sidecar.filtered_fields
-
-
-def _holds(field_id: int, resolution: str) -> bool:
-    """Return True: a filter is asked even if the column would not be found in its file in the same way today."""
-    return True
 
 
 def _paths(sidecar: SidecarFile, numbers: Ordinals) -> list[str]:

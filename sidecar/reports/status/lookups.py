@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, open_registered
 from sidecar.questions.bounds import Unknown
@@ -76,5 +78,5 @@ def _probes(row_groups: int, columns: int) -> int:
 
 def _kept(sidecar: SidecarFile, field_id: int, value: int) -> int:
     """Return how many row groups with filters may have the hash."""
-    may_match = sidecar.might_match(field_id, Probe("probe", (value,)))
+    may_match = sidecar.might_match(FieldQuestion(field_id, defaultdict(lambda: [Probe("probe", (value,))])))
     return int((may_match & sidecar.units_with_filters(field_id)).sum())

@@ -67,9 +67,9 @@ def test_no_flipped_bit_of_filters_makes_a_filter_deny_what_it_holds(files: int)
                 assert states[at] == (UnitState.DAMAGED if is_hit else UnitState.INDEXED)
                 if at % 7 == 0 or is_hit:
                     value = hash_of(values_of(unit)[0])
-                    assert segment.might_match(1, ask_hash(value))[at], (unit, place)
+                    assert segment.might_match(ask_hash(1, value))[at], (unit, place)
                     absent = hash_of(-1 - unit[0])
-                    assert segment.might_match(1, ask_hash(absent))[at] == (is_hit or own.holds(absent))
+                    assert segment.might_match(ask_hash(1, absent))[at] == (is_hit or own.holds(absent))
 
 
 def test_a_damaged_entry_of_page_indexes_costs_one_unit() -> None:

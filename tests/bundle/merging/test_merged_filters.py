@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from unittest.mock import Mock
 
 import numpy as np
@@ -109,7 +111,9 @@ def test_answers_and_bytes_are_those_of_the_parts(seed: int, monkeypatch: pytest
         assert kept == {units[unit]: found.bitset for unit, found in own.items() if found is not None}
         for resolution in ("id", "name:a|b"):
             for value in rng.integers(0, 1 << 64, 6, np.uint64).tolist():
-                answer = segment.might_match(field_id, ask_hash(value), lambda name, r=resolution: name == r)
+                answer = segment.might_match(
+                    replace(ask_hash(field_id, value), resolutions=defaultdict(bool, {(field_id, resolution): True}))
+                )
                 expected = [
                     found is None or found.resolution != resolution or found.holds(value) for found in own.values()
                 ]

@@ -18,6 +18,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.units.fingerprints import Fingerprints, fingerprint
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.probes import FieldQuestion
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning.file_question import FileQuestion
@@ -64,17 +65,16 @@ class FakeSegment:
     def coverage(self, _field: int, _kind: str) -> None:
         return None
 
-    def might_match(self, field_id: int, probe: Any, _holds: Any) -> np.ndarray:
-
-        hashes = set(probe(Encoding.parse("int64")).hashes)
-        known = {unit for group in self.groups_of(field_id) for unit in group.units.tolist()}
+    def might_match(self, question: FieldQuestion) -> np.ndarray:
+        hashes = {one for probe in question.probes[Encoding.parse("int64")] for one in probe.hashes}
+        known = {unit for group in self.groups_of(question.field_id) for unit in group.units.tolist()}
         return np.array([unit not in known or bool(hashes & held) for unit, held in enumerate(self.holds)])
 
 
 def indexed(segments: list[Any], question: Condition) -> IndexedFiles:
     for at, segment in enumerate(segments):
         segment.first_file = segment.first_unit = 4 * at
-    return IndexedFiles(SidecarFiles(segments, "file:/t"), question, lambda *_: True)
+    return IndexedFiles(SidecarFiles(segments, "file:/t"), question)
 
 
 def column(field_id: int, name: str) -> ComparedColumn:
