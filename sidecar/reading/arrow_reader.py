@@ -390,7 +390,7 @@ class TableReader:
                 return
             again = any(map(has_views, first.schema.types))
         except (pa.ArrowNotImplementedError, UnsupportedPyArrowTypeException):
-            if task.file.file_format != FileFormat.PARQUET or task.file.file_path in self._io.with_views:
+            if task.file.file_path not in self._io.parquet - self._io.with_views:
                 raise
             again, first = True, None
         if again:

@@ -97,10 +97,9 @@ class DataFileReader:
         whole.
         """
         whole = partial(self._whole, task)
-        if task.file.file_format == FileFormat.ORC and kept is not None:
-            return self._orc(task, kept)
-        if task.file.file_format != FileFormat.PARQUET:
-            return whole(f"the file is {task.file.file_format.value}, not Parquet")
+        if task.file.file_format != FileFormat.PARQUET:  # a sidecar keeps row groups of ORC files alone
+            why = f"the file is {task.file.file_format.value}, not Parquet"
+            return whole(why) if kept is None else self._orc(task, kept)
         if self.is_locked:
             self._check_readable(task)
         if kept is None and not self.question.helpful_fields(task.file):

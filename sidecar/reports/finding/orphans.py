@@ -16,16 +16,15 @@ from pyiceberg.typedef import Record
 
 from sidecar.access import Access
 from sidecar.data_files.formats import opened_file
-from sidecar.errors import SidecarError
+from sidecar.errors import DamagedFileError, SidecarError
+from sidecar.files import ORC, PARQUET, format_of
 from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.many_files.find import DATA_ENDINGS, every_file_below
-from sidecar.orc.tail import is_orc
 from sidecar.reports.finding.results import NotAsked
 from sidecar.reports.finding.values import Questions
 from sidecar.storage.locations import local_path
 
-_MAGIC = 4
 UNNAMED = "no retained snapshot names it"
 _DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties that name folders of data files; Iceberg still takes the older two."""
@@ -105,20 +104,24 @@ def _key(path: str) -> str:
 
 
 def _data_file(path: str, access: Access) -> DataFile | None:
-    """Return a Parquet or ORC file: it has the ending, or as those of Hive without one, the first bytes."""
+    """Return a Parquet or ORC file: those of Hive have no ending, and a damaged one may have only that."""
     name = path.lower()
     if name.endswith(_OTHER_ENDINGS):
         return None
+    kind = PARQUET
     with closing(access.open(path)) as source:
         size = source.size
-        has_magic = size > _MAGIC and source.read(0, _MAGIC).startswith((b"PAR1", b"PARE", b"ORC"))
-        if not has_magic and not name.endswith(DATA_ENDINGS):
-            return None
-        is_orc_file = name.endswith(".orc") or (has_magic and is_orc(source))
+        try:
+            kind = format_of(source)
+            is_data = kind in (PARQUET, ORC)
+        except DamagedFileError:
+            is_data = name.endswith(DATA_ENDINGS)
+    if not is_data:
+        return None
     file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
-        file_format=FileFormat.ORC if is_orc_file else FileFormat.PARQUET,
+        file_format=FileFormat(kind.upper()),
         partition=Record(),
         record_count=0,
         file_size_in_bytes=size,
