@@ -21,7 +21,7 @@ from sidecar.cli.options import (
     names,
     rate,
 )
-from sidecar.cli.output import announce_dry_run, escaped, facts
+from sidecar.cli.output import SHOWN, announce_dry_run, escaped, facts
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.choices import choice
 from sidecar.results.choices import FilterFormat, ReuseRule
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
     from sidecar.bundle.kinds.declared import BuildKind
     from sidecar.indexing.report import BuildReport, ColumnReport
-
-
-SHOWN = 20
-"""How many of the files to be indexed the text of a dry run names; JSON names all."""
 
 
 IndexedColumns = Annotated[

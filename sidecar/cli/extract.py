@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.draw.written import column_and_way
 from sidecar.cli.many import files
 from sidecar.cli.options import (
     AllowPlaintext,
@@ -101,16 +102,10 @@ def draw(to: Console, report: ExtractReport) -> None:
 def draw_units(to: Console, units: Iterable[Outcome]) -> None:
     """Draw one line for each column, kind and way."""
     drawn = table("column", "index", "way", "row groups", "size", "false positives", "", right=(3, 4, 5))
-    for key, group in groupby(sorted(units, key=_line), key=_line):
+    for key, group in groupby(sorted(units, key=column_and_way), key=column_and_way):
         drawn.add_row(*(escaped(part) for part in key[:3]), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
         to.print(drawn)
-
-
-def _line(unit: Outcome) -> tuple[str, str, str, str]:
-    from sidecar.bundle.kinds.declared import KINDS
-
-    return unit.column, KINDS[unit.kind].what, unit.way, unit.reason
 
 
 def _figures(units: Sequence[Outcome]) -> tuple[str, str, str]:

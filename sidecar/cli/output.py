@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound="PlainResult | Mapping[str, object]")
 
+SHOWN = 20
+"""How many files, row groups, values or rows the text of a result names; JSON and files have all."""
 PIPE_WIDTH = 200
 """Columns of text that goes to a pipe or file, where no terminal sets the width."""
 

@@ -9,7 +9,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import one_predicate
 from sidecar.cli.options import At, KeyPlace, Predicate, TableArgument, encryption_keys, opened_table
-from sidecar.cli.output import escaped, facts, output, table, without_folder
+from sidecar.cli.output import SHOWN, escaped, facts, output, table, without_folder
 from sidecar.cli.shell import pictures
 from sidecar.cli.shell.keys import KeyFile, read_keys
 from sidecar.run_log import quantity
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from sidecar import Plan
     from sidecar.results import FileHistory, Funnel, KeptRowGroups
-
-SHOWN_FILES = 20
-"""How many kept files the text output names; JSON names all."""
 
 
 def plan(
@@ -101,10 +98,10 @@ def draw(to: Console, found: Plan) -> None:
     folder, files = without_folder(paths)
     to.print()
     to.print(f"files to read, in {folder}", markup=False, soft_wrap=True)
-    for file, path in zip(files[:SHOWN_FILES], paths, strict=False):
+    for file, path in zip(files[:SHOWN], paths, strict=False):
         to.print(f"  {file}{_part(found.row_groups.get(path))}", markup=False, soft_wrap=True)
-    if len(paths) > SHOWN_FILES:
-        to.print(f"[dim]and {humanize.count(len(paths) - SHOWN_FILES)} more: --json names all[/]")
+    if len(paths) > SHOWN:
+        to.print(f"[dim]and {humanize.count(len(paths) - SHOWN)} more: --json names all[/]")
 
 
 def _part(kept: KeptRowGroups | None) -> str:

@@ -10,16 +10,13 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.targets import check_order, refuse_tables
 from sidecar.cli.options import KeyPlace, encryption_keys, storage_for
-from sidecar.cli.output import escaped, facts, output, without_folder
+from sidecar.cli.output import SHOWN, escaped, facts, output, without_folder
 from sidecar.cli.output import table as table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sidecar.results import ProbedFiles, ProbedRowGroup
-
-SHOWN_UNITS = 20
-"""How many row groups the text output names; JSON names all."""
 
 
 def probe(
@@ -81,11 +78,11 @@ def draw(to: Console, found: ProbedFiles) -> None:
         to.print()
         to.print(f"units to read, in {folder}" if folder else "units to read", markup=False, soft_wrap=True)
         drawn = table_of("file", "row group", "", right=(1,))
-        for unit, file in zip(kept[:SHOWN_UNITS], files, strict=False):
+        for unit, file in zip(kept[:SHOWN], files, strict=False):
             drawn.add_row(escaped(file), _place(unit), escaped(_answer(unit)))
         to.print(drawn)
-    if len(kept) > SHOWN_UNITS:
-        to.print(f"[dim]and {humanize.count(len(kept) - SHOWN_UNITS)} more: --json names all[/]")
+    if len(kept) > SHOWN:
+        to.print(f"[dim]and {humanize.count(len(kept) - SHOWN)} more: --json names all[/]")
 
 
 def _place(unit: ProbedRowGroup) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from sidecar.cli import humanize
-from sidecar.cli.output import table
+from sidecar.cli.output import SHOWN, table
 from sidecar.cli.shell.forms import ResultRows
 from sidecar.cli.shell.json_text import to_json
 from sidecar.errors import StorageError, UsageError, visible
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-SHOWN_ROWS = 20
-"""How many rows the text output shows; JSON and files get all."""
 
 JSON_ROWS = 10_000
 """How many rows are Python objects at a time."""
@@ -118,12 +116,12 @@ def draw_rows(to: Console, rows: pa.RecordBatchReader) -> None:
     """Draw the first rows, and how many there are."""
     drawn, count = table(*map(visible, rows.schema.names), right=_numbers(rows.schema)), 0
     for batch in rows:
-        for row in _plain_rows(batch.slice(0, max(0, SHOWN_ROWS - count))):
+        for row in _plain_rows(batch.slice(0, max(0, SHOWN - count))):
             drawn.add_row(*(_text(value) for value in row.values()))
         count += batch.num_rows
     if count:
         to.print(drawn, markup=False)
-    shown = f", the first {SHOWN_ROWS} shown" if count > SHOWN_ROWS else ""
+    shown = f", the first {SHOWN} shown" if count > SHOWN else ""
     to.print(f"{humanize.count(count)} {'row' if count == 1 else 'rows'}{shown}")
 
 

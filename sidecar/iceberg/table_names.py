@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from sidecar.errors import UsageError
-from sidecar.many_files.find import has_data_ending
+from sidecar.many_files.find import GLOB_CHARACTERS, has_data_ending
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -30,7 +30,6 @@ STATIC = "static-table"
 """The first part of the name that pyiceberg gives to a version in a metadata file; the path is the other one."""
 
 ANY_NAMESPACES = "**"
-_MAGIC = re.compile(r"[*?\[]")
 _PART = re.compile(r'`((?:[^`]|``)*)`|"((?:[^"]|"")*)"|([^.`"][^.]*)')
 _TO_QUOTE = re.compile(r'[`"-]|.*[.*?\[/]', re.DOTALL)
 """Parts that would be read as something else: an option, two parts, a glob, a path."""
@@ -46,7 +45,7 @@ class NamePart:
     @property
     def is_glob(self) -> bool:
         """Whether it stands for several names."""
-        return not self.is_quoted and _MAGIC.search(self.text) is not None
+        return not self.is_quoted and GLOB_CHARACTERS.search(self.text) is not None
 
     @property
     def typed(self) -> str:

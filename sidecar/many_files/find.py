@@ -40,7 +40,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 Parts = tuple[str, ...]
 
 _ANY_DEPTH = "**"
-_MAGIC = re.compile(r"[*?\[]")
+GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _ROOT = re.compile(r"(?i:file):/+|[\w+.-]+://[^/]*/?|/*")
 
 
@@ -112,7 +112,7 @@ def has_data_ending(path: str) -> bool:
 
 def is_glob(path: str) -> bool:
     """Whether a path has a character that globs have."""
-    return _MAGIC.search(path) is not None
+    return GLOB_CHARACTERS.search(path) is not None
 
 
 def is_hidden_name(name: str) -> bool:

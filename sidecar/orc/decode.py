@@ -41,7 +41,7 @@ from sidecar.orc.row_index import RowIndex
 from sidecar.orc.schema import OrcColumn, decimal_digits
 from sidecar.orc.streams import Content, read_streams
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
-from sidecar.orc.tail import OrcTail, Stripe
+from sidecar.orc.tail import DECIMAL64_DIGITS, UNSTABLE_VERSION, OrcTail, Stripe
 from sidecar.orc.times import instant_of, wall_clock
 from sidecar.orc.trust import utc_or_name
 from sidecar.storage.source import Source
@@ -53,8 +53,6 @@ _BASE = datetime(2015, 1, 1)
 """The wall clock from which timestamps are counted."""
 _EPOCH_2015 = 1_420_070_400
 """The same in UTC, in seconds since 1970."""
-_DECIMAL64_DIGITS = 18
-_UNSTABLE = (1, 9999)
 _NANOSECONDS_REACH = 9_223_372_035
 """Seconds before or after 1970 that fit into 64-bit nanoseconds."""
 _MICROSECONDS_REACH = 9_223_372_036_853
@@ -424,7 +422,7 @@ class ColumnDecoder:
         most = 10**precision - 1
         out = np.empty((count, 2), np.uint64)
         beyond = False
-        if count and self.tail.file_version == _UNSTABLE and precision <= _DECIMAL64_DIGITS:
+        if count and self.tail.file_version == UNSTABLE_VERSION and precision <= DECIMAL64_DIGITS:
             numbers = self._integers("DATA", count, signed=True, v2=True)
             beyond = max(-int(numbers.min()), int(numbers.max())) > most
             out[:, 0] = numbers.view(np.uint64)

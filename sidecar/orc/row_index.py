@@ -39,7 +39,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
-from sidecar.orc.tail import OrcTail
+from sidecar.orc.tail import DECIMAL64_DIGITS, UNSTABLE_VERSION, OrcTail
 
 MAX_POSITIONS = 64
 """Most positions of one entry; sound files have at most 11."""
@@ -67,8 +67,6 @@ _STREAMS: dict[str, tuple[tuple[str, str], ...]] = {
 _DICTIONARY = (("DATA", INTEGERS),)
 _DECIMAL64 = (("DATA", INTEGERS),)
 _PRESENT = ("PRESENT", BITS)
-_DECIMAL64_DIGITS = 18
-_UNSTABLE = (1, 9999)
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def stream_order(
 
 
 def _is_decimal64(column: OrcColumn, file_version: tuple[int, int]) -> bool:
-    return file_version == _UNSTABLE and column.precision is not None and column.precision <= _DECIMAL64_DIGITS
+    return file_version == UNSTABLE_VERSION and column.precision is not None and column.precision <= DECIMAL64_DIGITS
 
 
 def take_apart(

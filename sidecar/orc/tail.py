@@ -53,6 +53,9 @@ CALENDARS = ("unknown", "julian_gregorian", "proleptic_gregorian")
 JAVA, CPP, PRESTO, GO, TRINO, CUDF = range(6)
 """Numbers of writers in Footer.writer."""
 
+UNSTABLE_VERSION = (1, 9999)
+"""The file version in which decimals of at most :data:`DECIMAL64_DIGITS` digits are stored as 64-bit integers."""
+DECIMAL64_DIGITS = 18
 _VERSION = 4  # field of the postscript
 _I64 = (1 << 63) - 1
 

@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple, Protocol
 from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding
-from sidecar.orc.tail import CPP, JAVA, PRESTO, TRINO, OrcTail
+from sidecar.orc.tail import CPP, DECIMAL64_DIGITS, JAVA, PRESTO, TRINO, UNSTABLE_VERSION, OrcTail
 
 LEGACY, UTF8 = "BLOOM_FILTER", "BLOOM_FILTER_UTF8"
 UTF8_UTC = 1
@@ -43,8 +43,6 @@ UTF8_UTC = 1
 _INTEGERS = frozenset({"BYTE", "SHORT", "INT", "LONG"})
 _TIMES = frozenset({"TIMESTAMP", "TIMESTAMP_INSTANT"})
 _LEGACY_KINDS = _INTEGERS | {"FLOAT", "DOUBLE", "DATE", "BINARY", "STRING"}
-_UNSTABLE = (1, 9999)
-_DECIMAL64_DIGITS = 18
 
 _UTC = frozenset({"GMT", "GMT0", "Greenwich", "UCT", "UTC", "Universal", "Zulu"})
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(?:-.*)?")
@@ -132,7 +130,7 @@ class _Wrong(NamedTuple):
 
 
 def _is_short(column: OrcColumn, encoding: OrcEncoding | None) -> bool:
-    return column.precision is not None and column.precision <= _DECIMAL64_DIGITS
+    return column.precision is not None and column.precision <= DECIMAL64_DIGITS
 
 
 def _is_zoned(column: OrcColumn, encoding: OrcEncoding | None) -> bool:
@@ -233,7 +231,7 @@ def _encoding(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -
 def _decimal(tail: OrcTail, column: OrcColumn, stream: str, zone: str | None) -> str | None:
     if column.precision is None or (column.scale or 0) > 38:
         return None
-    short = tail.file_version == _UNSTABLE and column.precision <= _DECIMAL64_DIGITS
+    short = tail.file_version == UNSTABLE_VERSION and column.precision <= DECIMAL64_DIGITS
     if not short or tail.writer != JAVA:
         return f"orc/decimal:{column.scale or 0}"
     return f"orc/decimal64:{column.scale or 0}" if stream == UTF8 else None

@@ -25,8 +25,8 @@ from tempfile import SpooledTemporaryFile
 from typing import NamedTuple, get_args
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
-from sidecar.parquet.encrypted.sealing import MAGIC, NO_KEY, Sealing, sealing_of
-from sidecar.parquet.footer import KEYS_HINT, Footer, RowGroup
+from sidecar.parquet.encrypted.sealing import NO_KEY, Sealing, sealing_of
+from sidecar.parquet.footer import KEYS_HINT, MAGIC, Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents

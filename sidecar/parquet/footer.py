@@ -32,6 +32,9 @@ from sidecar.parquet.trust import (
 from sidecar.run import without_search_for_cycles
 from sidecar.storage.source import Source
 
+MAGIC = b"PAR1"
+"""The first and the last bytes of a file whose footer is not encrypted."""
+
 TAIL = 64 * 1024
 """Bytes of the first read. Most footers are smaller."""
 

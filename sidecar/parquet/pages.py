@@ -33,7 +33,8 @@ HEADER_WINDOW = 16 << 10
 """Bytes of one read if only headers are needed."""
 
 _HEADER_FIELD = {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}
-_FIRST_HEADER = 256
+FIRST_HEADER = 256
+"""Bytes that are read for a header first. Nearly all are shorter."""
 
 
 class PageHeader(NamedTuple):
@@ -121,7 +122,7 @@ class ChunkReader:
 
         The body of the page is inside the chunk.
         """
-        length = min(_FIRST_HEADER, self.end - offset)
+        length = min(FIRST_HEADER, self.end - offset)
         while True:
             try:
                 value, used = decode_struct(self.read(offset, length), base=offset)

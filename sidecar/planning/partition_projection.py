@@ -48,18 +48,10 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    DateType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    TimestampNanoType,
-    TimestamptzNanoType,
-)
+from pyiceberg.types import DateType, IcebergType, IntegerType, LongType, TimestampNanoType, TimestamptzNanoType
 
-_in: Callable[..., BooleanExpression] = In
-_not_above: Callable[..., BooleanExpression] = LessThanOrEqual
-_not_below: Callable[..., BooleanExpression] = GreaterThanOrEqual
+from sidecar.iceberg.predicates.unbound import is_in, not_above, not_below
+
 _MICROS_PER_HOUR = 3_600_000_000
 _WIDEST = 2**30
 """The widest truncation that Java computes without overflow in 32 bits."""
@@ -117,7 +109,7 @@ def _widened(projected: BooleanExpression, others: dict[str, _OtherValues]) -> B
     other = others[leaf.term.name]
     if isinstance(projected, EqualTo | In):
         literals = leaf.literals if isinstance(projected, In) else [leaf.literal]
-        return _in(leaf.term, {alike for literal in literals for alike in other.alike(literal.value)})
+        return is_in(leaf.term, {alike for literal in literals for alike in other.alike(literal.value)})
     for beside in other.beside(leaf.term, leaf.literal.value, isinstance(projected, LessThanOrEqual)):
         projected = Or(projected, beside)
     return projected
@@ -163,9 +155,9 @@ class _RoundedTimes:
     def beside(self, term: Reference, end: int, is_below: bool) -> Iterator[BooleanExpression]:
         """Yield predicates on partitions with rows of a range that ends or begins with a partition."""
         if is_below and end < 0:
-            yield _not_above(term, end + 1)
+            yield not_above(term, end + 1)
         if self.are_hours:
-            yield _not_below(term, _FAR_HOUR) if is_below else _not_above(term, -_FAR_HOUR - 1)
+            yield not_below(term, _FAR_HOUR) if is_below else not_above(term, -_FAR_HOUR - 1)
 
     def is_doubtful(self, value: int) -> bool:
         """Return whether rows of a partition may belong to another one."""
@@ -195,7 +187,7 @@ class _WrappedNumbers:
         """Yield predicates on partitions with rows of a range that ends or begins with a partition."""
         found = {other for multiple, other in self.wrapped.items() if is_below and multiple <= end}
         if found:  # a wrapped value is within each range without an upper end
-            yield _in(term, found)
+            yield is_in(term, found)
 
     def is_doubtful(self, value: int) -> bool:
         """Return whether rows of a partition may belong to another one."""

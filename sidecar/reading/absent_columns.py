@@ -7,7 +7,7 @@ dates, times and UUIDs with numbers and bytes, floats with doubles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time
 from functools import reduce
 from typing import Any
@@ -25,8 +25,6 @@ from pyiceberg.expressions import (
     BoundNotNull,
     BoundPredicate,
     BoundSetPredicate,
-    IsNull,
-    NotNull,
     Or,
 )
 from pyiceberg.expressions.literals import FloatLiteral, Literal
@@ -37,9 +35,8 @@ from pyiceberg.types import FloatType, IcebergType, NestedField, StructType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from sidecar.filters.float32 import nearest_float32
+from sidecar.iceberg.predicates.unbound import is_null, not_null
 
-_is_null: Callable[..., BooleanExpression] = IsNull
-_not_null: Callable[..., BooleanExpression] = NotNull
 _OF_NULL: dict[type[BoundPredicate], bool] = {BoundIsNull: True, BoundNotNull: False, BoundIn: False, BoundNotIn: True}
 """Predicates that are true or false for NULL, as pyiceberg has it in rows."""
 
@@ -84,7 +81,7 @@ class AbsentColumns:
         names = [self._file_schema.find_column_name(struct.field_id) for struct in structs]
         if holds == of_null or not names:
             return _constant(holds)
-        return reduce(And, map(_not_null, names)) if holds else reduce(Or, map(_is_null, names))
+        return reduce(And, map(not_null, names)) if holds else reduce(Or, map(is_null, names))
 
 
 def _structs_above(

@@ -10,7 +10,6 @@ as for a FLOAT column.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -25,10 +24,8 @@ from pyiceberg.expressions import (
     BoundPredicate,
     BoundSetPredicate,
     In,
-    IsNull,
     Not,
     NotIn,
-    NotNull,
     Or,
 )
 from pyiceberg.expressions.literals import DoubleLiteral, Literal
@@ -49,11 +46,9 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicates.comparisons import comparison, membership
 from sidecar.iceberg.predicates.conditions import predicates
 from sidecar.iceberg.predicates.literals import PredicateColumn, exact_literal
+from sidecar.iceberg.predicates.unbound import is_null, not_null
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.reading.absent_columns import AbsentColumns
-
-_is_null: Callable[..., BooleanExpression] = IsNull
-_not_null: Callable[..., BooleanExpression] = NotNull
 
 
 def in_types_of_file(bound: BooleanExpression, file_schema: Schema, absent: AbsentColumns) -> BooleanExpression:
@@ -130,8 +125,8 @@ def _translated(
         return comparison(leaf.as_unbound, column, literals[0])
     # pyiceberg's IN is false for NULL and its NOT IN true, in a list of any length.
     if isinstance(leaf, BoundIn):
-        return And(membership(In, column, literals), _not_null(column.name))
-    return Or(membership(NotIn, column, literals), _is_null(column.name))
+        return And(membership(In, column, literals), not_null(column.name))
+    return Or(membership(NotIn, column, literals), is_null(column.name))
 
 
 def _narrower_column(leaf: BooleanExpression, file_schema: Schema) -> PredicateColumn | None:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    And,
-    BooleanExpression,
-    EqualTo,
-    Not,
-    NotIn,
-    NotNull,
-    Or,
-    SetPredicate,
-)
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, Not, NotIn, Or, SetPredicate
 from pyiceberg.expressions.visitors import translate_column_names
 from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, NestedField, UUIDType
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
+from sidecar.iceberg.predicates.unbound import equal_to, not_null
 from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.parquet.scan.page_scan import Residual
 from sidecar.reading.file_columns import FileColumns, residual_name
@@ -59,10 +49,6 @@ def residual_of(bound: BooleanExpression, known: FileColumns, ids: list[int], ze
     return matching
 
 
-_equal_to: Callable[..., BooleanExpression] = EqualTo
-_not_null: Callable[..., BooleanExpression] = NotNull
-
-
 def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
     """Replace IN lists that have a zero by comparisons: Arrow looks lists up by bits, in which 0.0 and -0.0 differ."""
     if isinstance(expression, And | Or):
@@ -75,8 +61,8 @@ def _zeros_made_equal(expression: BooleanExpression) -> BooleanExpression:
         return expression
     found: BooleanExpression = AlwaysFalse()
     for literal in expression.literals:
-        found = Or(found, _equal_to(expression.term, literal))
-    found = And(found, _not_null(expression.term))  # IN is false for NULL in Arrow, so NOT IN is true
+        found = Or(found, equal_to(expression.term, literal))
+    found = And(found, not_null(expression.term))  # IN is false for NULL in Arrow, so NOT IN is true
     return Not(found) if isinstance(expression, NotIn) else found
 
 

@@ -26,7 +26,7 @@ from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask, 
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
-from sidecar.spark.same_code import other_code
+from sidecar.spark.same_code import REFUSED, other_code
 from sidecar.spark.workers import on_workers
 
 RESULTS = pa.schema(Names(task=pa.int32(), part=pa.int32(), last=pa.bool_(), records=pa.binary(), indexes=pa.binary()))
@@ -34,8 +34,6 @@ RESULTS_DDL = "task int, part int, last boolean, records binary, indexes binary"
 """Schema of the results. The records of a task are divided into parts, of which the last one is marked. Each part has
 the filters and page indexes of its own records, one after the other. Bytes are at most 2 GiB a row."""
 
-REFUSED = -1
-"""The task in the row of a worker that has another version of sidecar. Its records are the digest."""
 FLUSH_BYTES = 4 << 20
 """Bytes of the indexes of a part, about. Spark's virtual machine makes several copies of a row."""
 FLUSH_RECORDS = 20_000

@@ -20,12 +20,12 @@ from pyiceberg.table import TableProperties
 
 from sidecar.dependencies.pyspark import analyzed_plan, gateway_of, jvm_of
 from sidecar.errors import UnsupportedFeatureError
+from sidecar.spark.jvm import ICEBERG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ICEBERG = "org.apache.iceberg"
-_SOURCE = f"{_ICEBERG}.spark.source"
+_SOURCE = f"{ICEBERG}.spark.source"
 
 
 class IcebergScan:
@@ -80,7 +80,7 @@ class IcebergScan:
             return self._frame.where(f.lit(False))
         task_set = f"sidecar-{uuid.uuid4()}"
         manager = self._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
-        cache = self._call(f"{_ICEBERG}.spark.SparkTableCache", "get", None)  # another method has its name
+        cache = self._call(f"{ICEBERG}.spark.SparkTableCache", "get", None)  # another method has its name
         stack.callback(manager.removeTasks, self._table, task_set)
         manager.stageTasks(self._table, task_set, tasks)
         stack.callback(cache.remove, task_set)
@@ -112,9 +112,9 @@ class IcebergScan:
             wanted.add(path)
         handles, types = jvm.java.lang.invoke.MethodHandles, jvm.java.lang.invoke.MethodType
         lookup, boolean = handles.publicLookup(), jvm.java.lang.Boolean.TYPE
-        any_, text, file = map(self._class, ("java.lang.Object", "java.lang.String", f"{_ICEBERG}.ContentFile"))
+        any_, text, file = map(self._class, ("java.lang.Object", "java.lang.String", f"{ICEBERG}.ContentFile"))
         contains = lookup.findVirtual(self._class("java.util.Set"), "contains", types.methodType(boolean, any_))
-        file_of = lookup.findVirtual(self._class(f"{_ICEBERG}.ContentScanTask"), "file", types.methodType(file))
+        file_of = lookup.findVirtual(self._class(f"{ICEBERG}.ContentScanTask"), "file", types.methodType(file))
         location_of = lookup.findVirtual(file, "location", types.methodType(text))
         is_wanted = contains.bindTo(wanted).asType(types.methodType(boolean, text))
         test = handles.filterReturnValue(handles.filterReturnValue(file_of, location_of), is_wanted)

@@ -16,6 +16,9 @@ from typing import Any
 from sidecar.errors import UsageError
 from sidecar.run import package_version
 
+REFUSED = -1
+"""The number in the row of a worker that has another version of sidecar. The row has the digest of its package."""
+
 
 @cache
 def code_digest() -> str:

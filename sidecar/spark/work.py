@@ -21,7 +21,7 @@ from sidecar.errors import SidecarError, StorageError, UsageError
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
 from sidecar.spark.frames import ArrowMap, Names, in_order, kept, one_each, partitions_for, sizes_by, spark_errors
-from sidecar.spark.same_code import other_code
+from sidecar.spark.same_code import REFUSED, other_code
 from sidecar.spark.workers import on_workers
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ R = TypeVar("R")
 
 ANSWERS = pa.schema(Names(number=pa.int32(), answer=pa.binary()))
 """Schema of the results. Bytes are ``binary``, at most 2 GiB an item."""
-REFUSED = -1
-"""The number in the row of a worker that has another version of sidecar. Its answer is the digest."""
 
 
 class SparkWork:

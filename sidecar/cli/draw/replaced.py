@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from sidecar.cli import humanize
 from sidecar.cli.options import engine_fact
-from sidecar.cli.output import announce_dry_run, escaped, facts, table
+from sidecar.cli.output import SHOWN, announce_dry_run, escaped, facts, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sidecar.results import EmbedTableReport, IndexCount, RefreshReport
 
-_SHOWN = 20
-"""How many of the files left alone the text output names for each reason; JSON names all."""
 _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": "values", "none": "none"}
 
 
@@ -34,10 +32,10 @@ def draw(to: Console, report: EmbedTableReport) -> None:
     by_reason = sorted(report.left_alone, key=lambda file: (file.reason, file.path))
     for reason, group in groupby(by_reason, key=lambda file: file.reason):
         paths = [file.path for file in group]
-        for path in paths[:_SHOWN]:
+        for path in paths[:SHOWN]:
             to.print(f"left alone: {path}: {reason}", markup=False, soft_wrap=True)
-        if len(paths) > _SHOWN:
-            to.print(f"left alone: {humanize.count(len(paths) - _SHOWN)} more: {reason}", markup=False)
+        if len(paths) > SHOWN:
+            to.print(f"left alone: {humanize.count(len(paths) - SHOWN)} more: {reason}", markup=False)
 
 
 def _summary(report: EmbedTableReport) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ def draw_embedded(to: Console, report: WrittenFiles) -> None:
     )
     drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))
     own = {"exact": "as it was"} if file.sidecar else {}
-    for key, group in groupby(sorted(file.outcomes, key=_line), key=_line):
+    for key, group in groupby(sorted(file.outcomes, key=column_and_way), key=column_and_way):
         names = (key[0], key[1], {**_TAKEN_FROM, **own}[key[2]])
         drawn.add_row(*(escaped(part) for part in names), *_figures(list(group)), escaped(key[3]))
     if drawn.row_count:
@@ -108,7 +108,8 @@ def _looked_at(files: Sequence[EmbedReport]) -> list[tuple[str, str]]:
     ]
 
 
-def _line(unit: Outcome) -> tuple[str, str, str, str]:
+def column_and_way(unit: Outcome) -> tuple[str, str, str, str]:
+    """Return what the units of one line of the text have in common: column, index, way, reason."""
     from sidecar.bundle.kinds.declared import KINDS
 
     return unit.column, KINDS[unit.kind].what, unit.way, unit.reason

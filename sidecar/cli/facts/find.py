@@ -14,7 +14,7 @@ from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import are_several_tables
 from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, opened_table
-from sidecar.cli.output import error_text, escaped, facts, output
+from sidecar.cli.output import SHOWN, error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sidecar.results import FindReport, FoundInTables
 
-SHOWN = 20
-"""How many values, files and traces the text output names; JSON names all."""
 
 ValuesFile = Annotated[
     Path | None,

@@ -47,7 +47,8 @@ from sidecar.filters.values import Probe, plain_forms, probe_hashes
 
 GREGORIAN_DAY = -141_427
 """1582-10-15 in days since 1970-01-01: the first day on which all calendars agree."""
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
+"""Milliseconds of a day."""
 _MS = 1_000_000
 _WEEK_S = 7 * 86_400
 _MAX_DIFFERENCES = 9
@@ -143,7 +144,7 @@ def decimal_text(unscaled: int, scale: int) -> bytes:
 def _milliseconds(form: bytes, kind: ColumnType, encoding: OrcEncoding) -> OrcKeys:
     unit = 1 if kind.unit == "ns" else 1_000
     nanos = struct.unpack("<q", form)[0] * unit
-    if nanos < GREGORIAN_DAY * _DAY_MS * _MS:
+    if nanos < GREGORIAN_DAY * DAY_MS * _MS:
         raise _NoCertainKey("readers disagree over the calendar before 1582-10-15")
     if encoding.zone not in (None, "UTC"):
         return _zoned(nanos // _MS, encoding.zone or "")
@@ -165,7 +166,7 @@ def _zoned(floor: int, zone: str) -> OrcKeys:
 
     From 1970-01-02 on, the instant is after 1970-01-01 UTC in every zone, so all writers round fractions down.
     """
-    if floor < _DAY_MS:
+    if floor < DAY_MS:
         raise _NoCertainKey(f"zone databases disagree on {zone} before 1970")
     differences = _offset_differences(zone)
     if differences is None:

@@ -30,7 +30,7 @@ An INT column may be compared with 3e9, which exceeds every int. Decimals are co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -40,24 +40,16 @@ from pyiceberg.expressions import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    IsNaN,
     LessThan,
     LessThanOrEqual,
     NotEqualTo,
-    NotNaN,
     Or,
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.types import DecimalType, FloatType, IntegerType
 
 from sidecar.iceberg.predicates.literals import PredicateColumn, ends_of, is_beyond
-
-_below: Callable[..., BooleanExpression] = LessThan
-_not_above: Callable[..., BooleanExpression] = LessThanOrEqual
-_above: Callable[..., BooleanExpression] = GreaterThan
-_not_below: Callable[..., BooleanExpression] = GreaterThanOrEqual
-_is_nan: Callable[..., BooleanExpression] = IsNaN
-_is_not_nan: Callable[..., BooleanExpression] = NotNaN
+from sidecar.iceberg.predicates.unbound import above, below, is_nan, not_above, not_below, not_nan
 
 
 def comparison(kind: Any, column: PredicateColumn, literal: Literal[Any]) -> BooleanExpression:
@@ -72,9 +64,9 @@ def comparison(kind: Any, column: PredicateColumn, literal: Literal[Any]) -> Boo
     end = _ends(column)[0 if is_low else 1]
     # The ends of FLOAT, the infinities, are beyond the literal. Those of other types are not.
     if kind in (LessThan, LessThanOrEqual):
-        return _not_above(column.name, end) if is_low == is_float else _below(column.name, end)
+        return not_above(column.name, end) if is_low == is_float else below(column.name, end)
     if kind in (GreaterThan, GreaterThanOrEqual):
-        return _above(column.name, end) if is_low == is_float else _not_below(column.name, end)
+        return above(column.name, end) if is_low == is_float else not_below(column.name, end)
     if kind not in (EqualTo, NotEqualTo):
         raise ValueError(f"{kind} is not a comparison")
     return _never(column) if kind is EqualTo else _always(column)
@@ -96,10 +88,10 @@ def _ends(column: PredicateColumn) -> tuple[Literal[Any], Literal[Any]]:
 
 
 def _never(column: PredicateColumn) -> BooleanExpression:
-    below = _below(column.name, _ends(column)[0])
-    return And(below, _is_not_nan(column.name)) if isinstance(column.type, FloatType) else below
+    no_number = below(column.name, _ends(column)[0])
+    return And(no_number, not_nan(column.name)) if isinstance(column.type, FloatType) else no_number
 
 
 def _always(column: PredicateColumn) -> BooleanExpression:
-    any_number = _not_below(column.name, _ends(column)[0])
-    return Or(any_number, _is_nan(column.name)) if isinstance(column.type, FloatType) else any_number
+    any_number = not_below(column.name, _ends(column)[0])
+    return Or(any_number, is_nan(column.name)) if isinstance(column.type, FloatType) else any_number

@@ -42,7 +42,6 @@ from pyiceberg.expressions import (
     Not,
     NotEqualTo,
     Or,
-    StartsWith,
 )
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
@@ -50,6 +49,7 @@ from pyiceberg.schema import Schema
 from sidecar.errors import UsageError
 from sidecar.iceberg.predicates.comparisons import comparison, membership
 from sidecar.iceberg.predicates.literals import PredicateColumn, find_column, literal_of_text, prefix_literal
+from sidecar.iceberg.predicates.unbound import starts_with
 
 MAX_DEPTH = 100
 """Limit of nested parentheses and NOTs; chains of AND and OR may have any length."""
@@ -80,7 +80,6 @@ _COMPARISONS: dict[str, Callable[..., BooleanExpression]] = {
     ">=": GreaterThanOrEqual,
 }
 _UNARY: dict[str, Callable[..., BooleanExpression]] = {"null": IsNull, "nan": IsNaN}
-_starts_with: Callable[..., BooleanExpression] = StartsWith
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WILDCARD = re.compile(r"\\(?P<escaped>[%_\\])|(?P<wild>[%_])")
 
@@ -274,7 +273,7 @@ class Parser:
         token = self._take()
         text, is_prefix = _pattern(_unquote(token.text), token)
         literal = prefix_literal(text, column)
-        return _starts_with(column.name, literal) if is_prefix else _COMPARISONS["="](column.name, literal)
+        return starts_with(column.name, literal) if is_prefix else _COMPARISONS["="](column.name, literal)
 
     def _literal(self, column: PredicateColumn) -> Literal[Any]:
         if not self._next.is_literal and not self._next.is_infinity:

@@ -46,6 +46,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sidecar.errors import DamagedFileError
+from sidecar.filters.orc.values import DAY_MS, GREGORIAN_DAY
 from sidecar.orc.protobuf import Message
 from sidecar.orc.schema import MAX_DIGITS, OrcColumn
 from sidecar.orc.tail import JAVA
@@ -77,8 +78,6 @@ _FLOATING = ("FLOAT", "DOUBLE")
 INVERTED = "the minimum is above the maximum"
 """The contradiction of such bounds."""
 
-_CUTOVER_DAY = -141_427  # 1582-10-15
-_DAY_MS = 86_400_000
 _NS = 1_000_000  # nanoseconds of a millisecond
 _MAX_DIGITS = 200  # characters of a decimal's text
 
@@ -250,7 +249,7 @@ def _integer(own: Message, message: Message, column: OrcColumn, tail: WrittenBy,
     limit = 1 << (_BITS[column.kind] - 1)
     if not -limit <= low <= high < limit:
         raise _Untrusted(f"the bounds {low} and {high} are not in the range of {column.kind}")
-    if column.kind == "DATE" and low < _CUTOVER_DAY and _has_two_calendars(tail):
+    if column.kind == "DATE" and low < GREGORIAN_DAY and _has_two_calendars(tail):
         raise _Untrusted("the bounds are before 1582-10-15 in a hybrid calendar")
     return low, high, True
 
@@ -324,7 +323,7 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenB
     low, high = _signed(own, 3), _signed(own, 4)
     if low > high:
         raise _Inverted
-    if low < _CUTOVER_DAY * _DAY_MS and _has_two_calendars(tail):
+    if low < GREGORIAN_DAY * DAY_MS and _has_two_calendars(tail):
         raise _Untrusted("the bounds are before 1582-10-15 in a hybrid calendar")
     if low < 0 and high > -1000:
         high = max(high, 999)
@@ -334,7 +333,7 @@ def _timestamp(own: Message, message: Message, column: OrcColumn, tail: WrittenB
         low -= 1001
     high += high < 0
     if column.kind == "TIMESTAMP" and utc_or_name(zone) != "UTC":
-        low, high = low - _DAY_MS, high + _DAY_MS
+        low, high = low - DAY_MS, high + DAY_MS
     return low * _NS, high * _NS + _NS - 1, False
 
 

@@ -27,7 +27,7 @@ from sidecar.parquet.encrypted.body import RefusedRegion, regions_of
 from sidecar.parquet.encrypted.footer import unlock_footer
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
-from sidecar.parquet.footer import Footer, Tail, decode_footer, footer_of, read_tail
+from sidecar.parquet.footer import MAGIC, Footer, Tail, decode_footer, footer_of, read_tail
 from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import PADDING, Struct, encode_padded
 from sidecar.storage.source import Source, WrappingSource, check_range
@@ -38,8 +38,6 @@ _CACHE = 8 << 20
 _LARGEST = MAX_PAGE + MAX_HEADER
 """Bytes of a single unit that is cached even if it is larger than the cache, because it may be read in many steps.
 Every page is smaller."""
-
-_MAGIC = b"PAR1"
 
 
 def unlock(source: Source, encryption_keys: EncryptionKeys | None) -> Source:
@@ -72,7 +70,7 @@ class DecryptedSource(WrappingSource):
         self._tail = tail.offset
         metadata.fields.pop(PADDING, None)
         raw = encode_padded(metadata, len(tail.data))
-        self._fixed = {0: _MAGIC, tail.offset: raw + len(raw).to_bytes(4, "little") + _MAGIC}
+        self._fixed = {0: MAGIC, tail.offset: raw + len(raw).to_bytes(4, "little") + MAGIC}
         self._cache: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._cached = 0
         self._lock = threading.Lock()

@@ -24,11 +24,10 @@ from typing import Protocol
 from sidecar.errors import UnsupportedFeatureError, located
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, FileEncryption, Module
 from sidecar.parquet.encrypted.plain_view import DecryptedSource
-from sidecar.parquet.footer import Footer, read_tail
+from sidecar.parquet.footer import MAGIC, Footer, read_tail
 from sidecar.parquet.thrift import Struct, decode_struct, encode_struct
 from sidecar.storage.source import Source
 
-MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 NO_KEY = "the key of the column is missing"
 

@@ -13,12 +13,9 @@ from bisect import bisect_left
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.parquet.footer import Footer
-from sidecar.parquet.pages import MAX_HEADER, PageHeader, decode_page_header
+from sidecar.parquet.pages import FIRST_HEADER, MAX_HEADER, PageHeader, decode_page_header
 from sidecar.parquet.thrift import TruncatedError
 from sidecar.storage.source import ObservingSource, Source
-
-_FIRST_HEADER = 256
-"""Bytes that are tried as a header first. Nearly all are shorter."""
 
 
 class CheckedPages(ObservingSource):
@@ -76,7 +73,7 @@ class CheckedPages(ObservingSource):
         known = len(self._header)
         start = self._at - known
         most = min(chunk[1] - start, MAX_HEADER)
-        length = max(_FIRST_HEADER, known + 1)
+        length = max(FIRST_HEADER, known + 1)
         while True:
             text = self._header + bytes(data[: min(length, most) - known])
             try:

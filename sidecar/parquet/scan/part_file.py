@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from sidecar.errors import DamagedFileError, SidecarError, located, undecodable
 from sidecar.filters.leaf import Leaf
 from sidecar.parquet.compression import check_page_size
-from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.footer import MAGIC, ColumnChunk, Footer
 from sidecar.parquet.pages import (
     DICTIONARY_PAGE,
     MAX_HEADER,
@@ -33,7 +33,7 @@ from sidecar.parquet.pages import (
     with_single_blocks,
 )
 from sidecar.parquet.scan.rle_levels import with_rle_levels
-from sidecar.parquet.scan.schema_parts import MAGIC, OPTIONS, FileShape, SchemaPart, finish_file, part_footer
+from sidecar.parquet.scan.schema_parts import OPTIONS, FileShape, SchemaPart, finish_file, part_footer
 from sidecar.parquet.scan.wide_decimals import with_bytes_for_decimals, with_decimals
 from sidecar.parquet.thrift import I64, STRUCT, Struct, TruncatedError
 

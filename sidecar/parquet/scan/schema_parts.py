@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 
 from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
 from sidecar.filters.leaf import Leaf
-from sidecar.parquet.footer import Footer
+from sidecar.parquet.footer import MAGIC, Footer
 from sidecar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Items, Struct, encode_struct
 
-MAGIC = b"PAR1"
 ARROW_SCHEMA = "ARROW:schema"
 """Key in the footer under which Arrow's writers keep the Arrow schema."""
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sidecar.parquet.footer import Footer, read_footer
-from sidecar.parquet.scan.schema_parts import ARROW_SCHEMA, MAGIC, has_views, without_views
+from sidecar.parquet.footer import MAGIC, Footer, read_footer
+from sidecar.parquet.scan.schema_parts import ARROW_SCHEMA, has_views, without_views
 from sidecar.parquet.thrift import BINARY, LIST, STRUCT, Items, Struct, encode_struct
 from sidecar.storage.source import Source, WrappingSource, check_range
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysFalse, BooleanExpression, EqualTo, In, IsNaN, Or
+from pyiceberg.expressions import AlwaysFalse, BooleanExpression, Or
 from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema, make_compatible_name, prune_columns
 from pyiceberg.table import Table
@@ -36,6 +36,7 @@ from sidecar.errors import SidecarError, UsageError, first_line
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.iceberg.predicates.literals import PredicateColumn, find_column, literal_of_value
+from sidecar.iceberg.predicates.unbound import equal_to, is_in, is_nan
 from sidecar.iceberg.refs import with_schema
 from sidecar.planning.file_question import FileQuestion
 
@@ -46,9 +47,6 @@ NO_SUCH_COLUMN = "the table has no column of this name"
 OTHER_NAME = "|"
 """Between the names that a column has in several tables."""
 _NUMBERS = ("integer", "decimal", "float")
-_equal_to: Callable[..., BooleanExpression] = EqualTo
-_in: Callable[..., BooleanExpression] = In
-_is_nan: Callable[..., BooleanExpression] = IsNaN
 _or: Callable[..., BooleanExpression] = Or
 
 
@@ -117,13 +115,13 @@ class ValueQuestion:
         name, parts, listed = self.column.name, list[BooleanExpression](), list[Literal[Any]]()
         for one in self.literals.values():
             if isinstance(one.value, float) and one.value == 0:
-                parts.append(_equal_to(name, one))  # lists tell the two zeros apart
+                parts.append(equal_to(name, one))  # lists tell the two zeros apart
             else:
                 listed.append(one)
         if listed:
-            parts.append(_equal_to(name, listed[0]) if len(listed) == 1 else _in(name, listed))
+            parts.append(equal_to(name, listed[0]) if len(listed) == 1 else is_in(name, listed))
         if self.nan:
-            parts.append(_is_nan(name))
+            parts.append(is_nan(name))
         return reduce(_or, parts) if parts else AlwaysFalse()
 
     @cached_property
