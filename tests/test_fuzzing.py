@@ -118,6 +118,25 @@ def test_the_harness_finds_a_planted_bug(bug: Callable[[], object], what: str) -
     assert len(run.distinct) == 1
 
 
+class MadeInMuchMemory(PlantedBug):
+    """Cases whose making leaves much free memory, which C's allocator keeps because what follows it is in use."""
+
+    def changed(self, rng: random.Random, seed: int) -> bytes:
+        self.in_use = fill_the_heap()
+        return super().changed(rng, seed)
+
+
+def fill_the_heap() -> bytearray:
+    return [bytearray(100_000) for _ in range(320)][-1]
+
+
+def test_only_the_memory_that_reading_takes_counts() -> None:
+    fuzzer = MadeInMuchMemory(fill_the_heap)
+    finds = run_cases(fuzzer, 1, cases=PLANTED).finds
+    bugs = [number for number in range(PLANTED) if fuzzer.case_number(1, number).data == b"bug"]
+    assert [(find.number, find.what) for find in finds] == [(number, "memory") for number in bugs]
+
+
 def test_a_find_can_be_repeated() -> None:
     fuzzer = PlantedBug(raise_key_error)
     run = run_cases(fuzzer, 1, cases=PLANTED)

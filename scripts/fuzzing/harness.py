@@ -8,6 +8,7 @@ every find can be repeated.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import mmap
@@ -150,13 +151,14 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
     while done < limits.cases and time.monotonic() < limits.end:
         _STATE.pack_into(shared, 0, done, values, errors, memory)
         signal.setitimer(signal.ITIMER_PROF, fuzzer.seconds)
+        case = fuzzer.case_number(seed, first + done)
         _forget_peak()
         before = _resident_pages()[1] * resource.getpagesize()
-        find, is_value = _one_case(fuzzer, seed, first + done)
+        find, is_value = _one_case(fuzzer, case, first + done)
         taken = _peak() - before
         memory = max(memory, taken)
         if find is None and taken > fuzzer.memory:
-            find = _too_much(fuzzer, fuzzer.case_number(seed, first + done), first + done, taken)
+            find = _too_much(fuzzer, case, first + done, taken)
         if find is None:
             values, errors = values + is_value, errors + (not is_value)
         else:
@@ -168,9 +170,8 @@ def _in_child(fuzzer: Fuzzer, seed: int, first: int, limits: _Limits, shared: mm
     os._exit(0)
 
 
-def _one_case(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Find | None, bool]:
+def _one_case(fuzzer: Fuzzer, case: Case, number: int) -> tuple[Find | None, bool]:
     """Read one case. Returns the find, if it is one, and whether the decoder gave a value."""
-    case = fuzzer.case_number(seed, number)
     try:
         fuzzer.read(case)
     except SidecarError as error:
@@ -204,7 +205,12 @@ def _too_much(fuzzer: Fuzzer, case: Case, number: int, taken: int) -> Find | Non
 
 
 def _forget_peak() -> None:
-    """Have the peak of resident memory begin anew, or the peak of one case would count for the next."""
+    """Have the peak of resident memory begin anew, or that of one case, or of its making, would count for the next.
+
+    Memory that is free, but that C's allocator keeps, is given back: what is in it later would not add to the peak.
+    """
+    with suppress(OSError, AttributeError):  # another C library may have no such function
+        ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -251,5 +257,6 @@ def _resident_pages() -> tuple[int, int]:
 
 def repeat(fuzzer: Fuzzer, seed: int, number: int) -> tuple[Any, Find | None]:
     """Read one case in this process. Returns it and the find, if it is one."""
-    find, _ = _one_case(fuzzer, seed, number)
-    return fuzzer.case_number(seed, number), find
+    case = fuzzer.case_number(seed, number)
+    find, _ = _one_case(fuzzer, case, number)
+    return case, find
