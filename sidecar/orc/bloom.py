@@ -44,10 +44,10 @@ def decode_filters(data: bytes | memoryview, most: int = MAX_FIELDS) -> list[Orc
         return [*OrcBloomFilter.rows_of(bits[:most], k), *(_TOO_MANY,) * (len(bits) - most)]
     found: list[OrcBloomFilter | SidecarError] = []
     errors: dict[str, SidecarError] = {}  # a few bytes of a stream make one, so equal ones are kept once
-    for number, kind, part in fields_of(bytes(data)):
+    for number, kind, part in fields_of(memoryview(data)):  # without a copy of each filter, which may be large
         if number != 1:
             continue
-        if not isinstance(part, bytes):
+        if isinstance(part, int):
             raise wrong_type(number, BYTES, kind)
         if len(found) >= most:
             found.append(_TOO_MANY)
@@ -79,20 +79,20 @@ def _table(data: bytes | memoryview) -> tuple[int, NDArray[np.uint64]] | None:
     return k, words.astype(np.uint64, copy=False)
 
 
-def decode_filter(data: bytes) -> OrcBloomFilter:
+def decode_filter(data: bytes | memoryview) -> OrcBloomFilter:
     """Decode a BloomFilter message of either stream. Raises :class:`DamagedFileError` if it is not a filter."""
     k, bitset = _word_run(data) or _fields(data)
     return OrcBloomFilter.from_bytes(bitset, k)
 
 
-def _fields(data: bytes) -> tuple[int, bytes]:
-    k, bitset, words = 0, b"", bytearray()
-    for number, kind, value in fields_of(data):
+def _fields(data: bytes | memoryview) -> tuple[int, bytes | memoryview]:
+    k, bitset, words = 0, memoryview(b""), bytearray()
+    for number, kind, value in fields_of(memoryview(data)):
         if number == 1 and kind == VARINT:
             k = int(value)
         elif number == 2 and kind == FIXED64:
             words += int(value).to_bytes(8, "little")
-        elif number in (2, 3) and isinstance(value, bytes):
+        elif number in (2, 3) and not isinstance(value, int):
             bitset = value
         elif number == 3:
             raise UnsupportedFeatureError(f"the filter {PRE_RELEASE}")
@@ -103,7 +103,7 @@ def _fields(data: bytes) -> tuple[int, bytes]:
     return k, bitset or bytes(words)
 
 
-def _word_run(data: bytes) -> tuple[int, bytes] | None:
+def _word_run(data: bytes | memoryview) -> tuple[int, bytes] | None:
     """Return k and the bitset of a filter of the older form if it is k followed only by words, else ``None``."""
     if len(data) < 2 + _WORD or data[0] != _K_TAG or data[1] >= 0x80 or (len(data) - 2) % _WORD:
         return None

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from sidecar.errors import DamagedFileError
 
@@ -36,6 +37,9 @@ _U64 = (1 << 64) - 1
 
 Field = tuple[int, int, "int | bytes"]
 """Field number, wire type, and value: an unsigned integer, or bytes for wire type 2."""
+
+
+DataT = TypeVar("DataT", bytes, memoryview)
 
 
 class Message:
@@ -170,8 +174,8 @@ def decode(data: bytes) -> Message:
     return Message(list(fields_of(data)))
 
 
-def fields_of(data: bytes) -> Iterator[Field]:
-    """Yield the fields of a message one by one. Raises :class:`DamagedFileError`."""
+def fields_of(data: DataT) -> Iterator[tuple[int, int, int | DataT]]:
+    """Yield the fields of a message one by one, bytes as parts of ``data``. Raises :class:`DamagedFileError`."""
     at, end, count = 0, len(data), 0
     try:
         while at < end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -76,6 +77,17 @@ def test_one_filter_with_a_field_more_is_read_all_the_same() -> None:
     for filters in ([message(7, bits), later], [later, message(7, bits)], [later, later]):
         found = decode_filters(stream(*filters))
         assert [f.to_bytes() for f in found if isinstance(f, OrcBloomFilter)] == [bits] * 2
+
+
+def test_large_filters_of_several_sizes_are_not_copied() -> None:
+    data = stream(*(message(7, bytes(size)) for size in (8, 1 << 24)))
+    tracemalloc.start()
+    try:
+        found = decode_filters(data)
+        assert [f.num_bytes for f in found if isinstance(f, OrcBloomFilter)] == [8, 1 << 24]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_both_forms_at_once_and_neither_are_damage() -> None:
