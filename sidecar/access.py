@@ -11,7 +11,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from sidecar.storage.locations import check_scheme, local_path
+from sidecar.storage.locations import check_scheme, local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.stores import store_io
@@ -47,7 +47,7 @@ class Access:
 
     def create(self, path: str) -> AbstractContextManager[Target]:
         """Create a file within a block, as :func:`create_target` does."""
-        return create_target(path, self.io, is_repeated=self.is_repeated)
+        return create_target(path, self.io_of(path), is_repeated=self.is_repeated)
 
     def repeated(self) -> Access:
         """Return an access for work that may run twice."""
@@ -57,6 +57,7 @@ class Access:
         """Return what opens a file; ``None`` for a local file if no ``FileIO`` was given."""
         if self.io is not None or local_path(path) is not None:
             return self.io
+        refuse_control_characters(path)
         check_scheme(path, None)
         scheme, _, rest = path.partition("://")
         store = f"{scheme}://{rest.partition('/')[0]}"

@@ -11,7 +11,7 @@ A merged unit covers all rows of a file: its row group is -1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sidecar.bundle.filters.rules import AnyFilter
@@ -45,18 +45,16 @@ class TargetSizes:
         return self.fpp is not None or self.merge
 
 
-def reshape(
-    given: Collection, into: Collection, shape: TargetSizes, names: Mapping[Key, str] | None = None
-) -> list[Outcome]:
-    """Write everything in ``given`` reshaped to the empty collection ``into``; return what became of each index.
-
-    ``names`` are the columns' names for the report.
-    """
+def reshape(given: Collection, into: Collection, shape: TargetSizes) -> list[Outcome]:
+    """Write everything in ``given`` reshaped to the empty collection ``into``; return what became of each index."""
+    into.names.update(given.names)
     units = [_Unit(file, number, entry) for file in given.files for number, entry in enumerate(file.units)]
     sets = list(_sets(given, shape))
     for file, _ in sets:
         if file is not None:
             into.add_file(file)
+    names = {key: path for path, key in given.paths.items()}
+    names |= {key: column.name for key, column in given.names.items() if column is not None}
     outcomes: list[Outcome] = []
     for key, column in given.columns.items():
         members = [own for _, own in sets if own]
@@ -64,8 +62,7 @@ def reshape(
             *_reshape_filters(given, into, key, column, units, members, shape),
             *_carry_pages(given, into, key, column, units, members),
         ]
-        name = (names or {}).get(key, key.name)
-        outcomes += [replace(outcome, column=name) for outcome in of_column]
+        outcomes += [replace(outcome, column=names.get(key, key.name)) for outcome in of_column]
     return outcomes
 
 

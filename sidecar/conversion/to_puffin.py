@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from sidecar.access import Access
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.conversion.collection import Collection, Key
+from sidecar.conversion.collection import Collection
 from sidecar.conversion.extract import Extractor, TakenIndexes, check_extracted, take_all
 from sidecar.conversion.load import Loader
 from sidecar.conversion.outcome import Outcome
@@ -71,8 +71,7 @@ def sidecars_to_puffin(sources: Sequence[str], target: str, options: PuffinOptio
             loader.finish()
             if not loader.units:
                 check_extracted(options.columns, frozenset(), loader.units)
-            names = {key: column.name for key, column in given.names.items() if column is not None}
-            return _write(given, loader.units, names, target, options, failed)
+            return _write(given, loader.units, target, options, failed)
 
 
 def _load(loader: Loader, sources: Sequence[str], options: PuffinOptions) -> dict[str, SidecarError]:
@@ -98,8 +97,7 @@ def data_files_to_puffin(sources: Sequence[str], target: str, options: PuffinOpt
             raise next(iter(taken.failed.values()))
         outcomes = taken.units + taken.rebuilt
         check_extracted(options.columns, taken.seen, outcomes)
-        names = {key: path for path, key in given.paths.items()}
-        return _write(given, outcomes, names, target, options, taken.failed)
+        return _write(given, outcomes, target, options, taken.failed)
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ class _TakeFile:
 def _write(
     given: Collection,
     outcomes: list[Outcome],
-    names: Mapping[Key, str],
     target: str,
     options: PuffinOptions,
     failed: dict[str, SidecarError],
@@ -142,6 +139,6 @@ def _write(
     with closing(Collection()) as reshaped:
         result = given
         if sizes.changes:
-            outcomes, result = reshape(given, reshaped, sizes, names), reshaped
+            outcomes, result = reshape(given, reshaped, sizes), reshaped
         with options.access.create(target) as sink:
             return Converted(result.write(sink).file_size, outcomes, failed)

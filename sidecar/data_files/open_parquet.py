@@ -77,7 +77,6 @@ class OpenParquet:
         self.page_sizes: list[int] = []
         self._source = LoadedRange(source)
         self._reader: ValueReader | None = None
-        self._digest: bytes | None = None
 
     @cached_property
     def units(self) -> Sequence[UnitEntry]:
@@ -253,8 +252,8 @@ class OpenParquet:
         """See :class:`.OpenFile`."""
         if self.is_unique:
             return b""
-        if check:
-            return pages_digest(self.source, self.footer, check=True)
-        if self._digest is None:
-            self._digest = pages_digest(self.source, self.footer, check=False)
-        return self._digest
+        return pages_digest(self.source, self.footer, check=True) if check else self._digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return pages_digest(self.source, self.footer, check=False)

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from sidecar.access import Access
 from sidecar.cli.app import app
 from sidecar.errors import StorageError
 from sidecar.storage import stores
+from tests.object_store import FolderIO
 from tests.tables import configure, new_catalog
 
 KEY, SECRET = "AKIDOFTESTS", "secret-of-tests-0123456789"
@@ -204,6 +206,24 @@ def test_two_accounts_are_two_stores(environment: pytest.MonkeyPatch) -> None:
     access = Access()
     ios = [access.io_of(f"abfss://c@{name}.dfs.core.windows.net/a") for name in ("one", "two")]
     assert [io.properties["adls.account-name"] for io in ios if io is not None] == ["one", "two"]
+
+
+def test_files_are_written_and_read_with_one_client_of_their_store(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+    environment.setattr("sidecar.access.store_io", lambda url: made.append(url) or FolderIO({"folder": str(tmp_path)}))
+    environment.setattr("sidecar.storage.target.store_io", lambda url: pytest.fail(f"another client for {url}"))
+    access = Access()
+    for name in ("a", "b"):
+        with access.create(f"folder://{name}") as target:
+            target.write(b"bytes")
+        with closing(access.open(f"folder://{name}")) as source:
+            assert source.read(0, 5) == b"bytes"
+    for call in (access.create, access.open):
+        with pytest.raises(StorageError, match="must not have control characters"):
+            call("folder://other\n")
+    assert made == ["folder://a", "folder://b"], "one for each store"
 
 
 def test_options_for_two_accounts_are_refused() -> None:

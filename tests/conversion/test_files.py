@@ -75,6 +75,23 @@ def test_merged_row_groups_deny_no_value(paths: list[Path], tmp_path: Path) -> N
     assert verified.looked_up == apart.looked_up, "each row group is looked up in the merged filter"
 
 
+@pytest.mark.parametrize("shape", [{"merge": True}, {"fpp": 0.5}], ids=["merged", "folded"])
+def test_reshaped_columns_keep_their_names_and_types(shape: dict[str, Any], tmp_path: Path) -> None:
+    """A file with field ids: without names, only its ids could be asked for."""
+    path, taken, target = tmp_path / "a.parquet", tmp_path / "x.puffin", tmp_path / "m.puffin"
+    schema = pa.schema([pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "7"})])
+    pq.write_table(
+        pa.table([range(100)], schema), path, row_group_size=50, bloom_filter_options={"k": {"ndv": 50, "fpp": 0.01}}
+    )
+    sidecar.extract(path, taken)
+    for source in (path, taken):
+        target.unlink(missing_ok=True)
+        assert {unit.column for unit in sidecar.convert(source, target, **shape).units} == {"k"}
+        probed = sidecar.probe(target, "k", 3).only
+        assert (probed.might_contain, probed.fields, probed.types) == (True, [7], ["long"])
+        assert {sidecar.probe(target, "k", value).only.might_contain for value in range(-9, 0)} == {True, False}
+
+
 def test_merging_equals_building_over_all_values(paths: list[Path], tmp_path: Path) -> None:
     target = str(tmp_path / "m.puffin")
     sidecar.convert(paths[0], target, merge=True, columns=["k"])
