@@ -12,6 +12,8 @@ from sidecar.storage.source import Source, check_range
 class LocalSource:
     """A local file, read with ``pread``. Safe to share between threads."""
 
+    _fd = -1
+
     def __init__(self, path: str) -> None:
         self.name = path
         try:
@@ -62,10 +64,7 @@ class LocalSource:
             os.close(self._fd)
             self._fd = -1
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    __del__ = close
 
 
 def _state(fd: int) -> tuple[int, int]:
