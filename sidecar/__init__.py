@@ -49,9 +49,11 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'sidecar' has no attribute '{name}'")
     from sidecar.dependencies.supported import check_pyiceberg
+    from sidecar.run import without_search_for_cycles
 
     check_pyiceberg()
-    return getattr(import_module(_HOMES[name]), name)
+    with without_search_for_cycles(True):
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

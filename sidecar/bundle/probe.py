@@ -66,7 +66,7 @@ def probe_sidecar(
         raise _nothing_in(sidecar)
     names = NamedColumns.of(sidecar.segments)
     fields = names.find(column, source.name)
-    encodings = sorted(_encodings(sidecar, fields))
+    encodings = sorted({group.encoding for _, group in _groups(sidecar, fields)})
     types = _types(sidecar, fields, names, value)
     if encodings and not types and _has_rules(sidecar, fields):
         raise UsageError(
@@ -95,10 +95,6 @@ def _groups(sidecar: SidecarFile, fields: list[int]) -> Iterator[tuple[int, Stor
     for segment in sidecar.segments:
         for field_id in fields:
             yield from ((field_id, group) for group in segment.groups_of(field_id))
-
-
-def _encodings(sidecar: SidecarFile, fields: list[int]) -> set[str]:
-    return {group.encoding for _, group in _groups(sidecar, fields)}
 
 
 def _types(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: LiteralValue) -> list[str]:

@@ -56,6 +56,7 @@ from sidecar.iceberg.partial_loading import (
 from sidecar.iceberg.refs import one_version
 from sidecar.iceberg.table_names import TableName, is_metadata_file, name_of, name_of_text, shown_name
 from sidecar.many_files.find import has_data_ending
+from sidecar.run import without_search_for_cycles
 from sidecar.storage.locations import local_path
 from sidecar.storage.stores import store_settings
 
@@ -142,7 +143,8 @@ def open_catalog(name: str | Catalog | None = None, **properties: str) -> Catalo
         return name
     shown = f"the catalog '{name}'" if name else "the default catalog"
     try:
-        return load_catalog(name, **properties)
+        with without_search_for_cycles(True):  # in the modules of a kind of catalog
+            return load_catalog(name, **properties)
     except (NotInstalledError, ImportError) as error:
         raise UsageError(f"{shown} needs a package that is not installed: {first_line(error)}") from error
     except (ValueError, TypeError, KeyError) as error:

@@ -82,7 +82,8 @@ def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
         writer.add(BOUNDS, (_bounds(part, field_id) for part in _parts(files, FILES_PER_COLUMN)), field_id)
     writer.add(PARTITIONS, map(arrow_tables.encode_partitions, _parts(files, FILES_PER_COLUMN)))
     writer.add(SCHEMAS, [arrow_tables.encode_schemas(table.schemas)])
-    fingerprints = (_fingerprints(part) for part in _parts(files, FILES_PER_FINGERPRINTS))
+    parts = _parts(files, FILES_PER_FINGERPRINTS)
+    fingerprints = (b"".join(fingerprint(file.identity) for file in part) for part in parts)
     small = len(files) * FINGERPRINT_BYTES <= TAIL_FINGERPRINTS
     if not small:
         writer.add(FINGERPRINTS, fingerprints)
@@ -152,10 +153,6 @@ def _parts(files: Sequence[FileEntry], size: int) -> Iterator[Sequence[FileEntry
 def _bounds(files: Sequence[FileEntry], field_id: int) -> bytes:
     nothing = FieldBounds()
     return arrow_tables.encode_bounds([FieldBounds(*file.bounds.get(field_id, nothing)) for file in files])
-
-
-def _fingerprints(files: Sequence[FileEntry]) -> bytes:
-    return b"".join(fingerprint(file.identity) for file in files)
 
 
 def _add_unit_counts(writer: _SectionWriter, files: Sequence[FileEntry]) -> int:

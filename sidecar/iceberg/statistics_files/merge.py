@@ -176,12 +176,7 @@ def registered_blob(blob: BlobMetadata) -> RegisteredBlob:
 def has_blobs_of_others(entry: StatisticsFile, footer: FileMetadata) -> bool:
     """Return whether a statistics file, or its entry in the table's metadata, has a blob that is not sidecar's."""
     stored = any(not is_our_blob(blob) for blob in footer.blobs)
-    return stored or not registers_only_ours(entry)
-
-
-def registers_only_ours(entry: StatisticsFile) -> bool:
-    """Return whether each blob that an entry of the table's metadata names is sidecar's; the file may have others."""
-    return all(map(is_our_theta, entry.blob_metadata))
+    return stored or not all(map(is_our_theta, entry.blob_metadata))
 
 
 def is_our_blob(blob: BlobMetadata) -> bool:

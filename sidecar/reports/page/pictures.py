@@ -88,16 +88,12 @@ def fill_map(fill: ColumnFill) -> Element:
     parts = []
     for at, share in enumerate(fill.files):
         x, y = at % columns * size, at // columns * size
-        shade = "none" if share is None else str(_shade(share))
+        shade = "none" if share is None else str(min(int(share * 10), 9))
         title = "no filter was read" if share is None else f"{share * 100:.0f} % of the bits are set"
         parts.append(_rect(x, y, size - 1, round(size - 1, 2), f"cell fill-{shade}", title))
     below = -(-count // columns) * size + 6
     parts += _scale(below)
     return _svg(below + 16, f"fill of the filters of {fill.column} by file", *parts)
-
-
-def _shade(share: float) -> int:
-    return min(int(share * 10), 9)
 
 
 def _scale(y: float) -> list[Element]:
