@@ -15,12 +15,12 @@ from sidecar.storage.locations import check_scheme, local_path, refuse_control_c
 from sidecar.storage.opening import open_source
 from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.stores import store_io
-from sidecar.storage.target import Target, create_target
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
     from sidecar.crypto.keys import EncryptionKeys
+    from sidecar.storage.target import Target
 
 
 class Access:
@@ -47,6 +47,8 @@ class Access:
 
     def create(self, path: str) -> AbstractContextManager[Target]:
         """Create a file within a block, as :func:`create_target` does."""
+        from sidecar.storage.target import create_target  # plans write nothing
+
         return create_target(path, self.io_of(path), is_repeated=self.is_repeated)
 
     def repeated(self) -> Access:

@@ -68,7 +68,6 @@ from sidecar.iceberg.struct_nulls import bound_to, keeping_struct_nulls, metadat
 from sidecar.planning.bound_literals import for_bounds, for_partitions
 from sidecar.planning.budget import cost_of, present_budget
 from sidecar.planning.funnel import ManifestUse
-from sidecar.planning.partition_projection import exact_spec, in_doubt, project
 from sidecar.run import without_search_for_cycles
 
 AnyLiteral = Literal[Any]
@@ -382,6 +381,8 @@ class _Planner(ManifestGroupPlanner):
         schema, spec = self.table_metadata.schema(), self.table_metadata.specs()[spec_id]
         if not spec.fields and not isinstance(self._wide, AlwaysFalse):
             return AlwaysTrue()  # what projecting gives, too, in a twentieth of the time of a lookup
+        from sidecar.planning.partition_projection import project  # 3 ms, which tables without partitions do not need
+
         return project(for_partitions(self._wide), spec, schema, self.case_sensitive)
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
@@ -410,6 +411,8 @@ class _Planner(ManifestGroupPlanner):
         whole = UnpartitionedResidualEvaluator(schema, asked)
         if spec.is_unpartitioned() or self._has_uuids(spec_id):
             return lambda _: whole
+        from sidecar.planning.partition_projection import exact_spec, in_doubt
+
         is_doubtful = in_doubt(spec, schema)
         exact = _NullSafeResiduals(schema, exact_spec(spec, schema), self.case_sensitive, asked)
 

@@ -12,7 +12,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from configparser import ConfigParser, Error
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -135,6 +134,8 @@ def _s3_settings(location: str, given: Settings) -> dict[str, str]:
 
 
 def _aws_profile(name: str) -> dict[str, str]:
+    from configparser import ConfigParser, Error  # 1 ms, which local files do not need
+
     config = ConfigParser(interpolation=None, strict=False)
     try:
         config.read(os.environ.get("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config"))

@@ -365,12 +365,16 @@ def test_a_damaged_sidecar_is_a_warning_and_the_right_rows(lake: Any, run: Any) 
     assert "Traceback" not in result.output + verified.output
 
 
-def test_the_console_script_with_the_catalog_of_its_environment(built: Any, lake: Any) -> None:
-    command = [sys.executable, "-m", "sidecar.cli", "plan", "db.t", "k = -125", "--json", "--catalog", "cli"]
+def test_the_first_plan_of_a_process_loads_few_modules(built: Any, lake: Any) -> None:
+    """The console script, with the catalog of its environment. Python says what it imports on stderr."""
+    command = [sys.executable, "-X", "importtime", "-m", "sidecar.cli", "plan", "db.t", "k = -125", "--json"]
     env = {**os.environ, "PYTHONPATH": ROOT, "PYICEBERG_CATALOG__CLI__URI": lake.properties["uri"]}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    done = subprocess.run([*command, "--catalog", "cli"], capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout)["files"]["kept"] == 1
-    assert done.stderr == ""
+    imported = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert len(imported) == len(done.stderr.splitlines())  # and nothing else is said there
+    assert len([name for name in imported if name.startswith("sidecar")]) <= 167
+    assert not {"numba", "configparser", "sidecar.storage.target", "sidecar.parquet", "sidecar.orc"} & {*imported}
 
 
 def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answer: Any, tmp_path: Path) -> None:
