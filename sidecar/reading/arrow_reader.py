@@ -10,32 +10,23 @@ pyiceberg reads a data file in five steps:
 5. It projects each batch to the requested schema: promotions, initial defaults, nulls.
 
 This module makes the same calls, most of them private functions of pyiceberg, but shows Arrow only the footer of a
-Parquet file. Arrow says which row groups it would scan. :class:`FileView` has the other steps, for rows that
-:mod:`sidecar.reading.table_files` reads.
+Parquet file. Arrow says which row groups it would scan. A :class:`FileView` has the other steps, for rows that
+:mod:`sidecar.reading.table_files` reads. pyiceberg opens whole files through :class:`KnownFiles`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow import acero
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import extract_field_ids
-from pyiceberg.io import FileIO, InputFile
-from pyiceberg.io.pyarrow import (
-    UnsupportedPyArrowTypeException,
-    expression_to_pyarrow,
-    pyarrow_to_schema,
-)
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, expression_to_pyarrow, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask, Table, TableProperties
@@ -47,235 +38,24 @@ from pyiceberg.utils.config import Config
 
 from sidecar.access import Access
 from sidecar.dependencies.pyiceberg import arrow_file_format, column_projection_values
-from sidecar.errors import SidecarError, UnsupportedFeatureError
+from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.struct_nulls import bound_to
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.scan.page_scan import Residual
 from sidecar.parquet.scan.schema_parts import has_views
-from sidecar.parquet.scan.usual_types import with_usual_types
 from sidecar.reading.absent_columns import AbsentColumns
-from sidecar.reading.arrow_statistics import has_bit_packed_levels, may_mislead
-from sidecar.reading.file_columns import FileColumn, FileColumns
-from sidecar.reading.file_predicate import asks_floats, for_statistics, in_types_of_file, may_not_fit
-from sidecar.reading.projection import to_requested_schema
-from sidecar.reading.residual import residual_of
+from sidecar.reading.arrow_statistics import has_bit_packed_levels
+from sidecar.reading.file_predicate import asks_floats, in_types_of_file, may_not_fit
+from sidecar.reading.file_view import FileView
+from sidecar.reading.known_files import KnownFiles
 from sidecar.reading.row_deletes import Deletes, read_deletes
 from sidecar.storage.locations import file_at, local_path
-from sidecar.storage.remote import REMOTE_TAIL, has_cheap_ranges
-from sidecar.storage.source import Source, SourceFile
+from sidecar.storage.remote import REMOTE_TAIL
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""
 
 
-@dataclass(frozen=True, eq=False)
-class FileView:
-    """A data file as pyiceberg reads it, or all data files with the same columns.
-
-    ``file_schema`` has the file's column names and the table's field ids.
-    """
-
-    physical_schema: Any
-    file_schema: Schema
-    projected: Schema
-    """The part of ``file_schema`` that is read: the requested columns and those of the filter."""
-    row_filter: BooleanExpression
-    """The filter with the file's names and literals in the file's types; predicates on absent columns are resolved."""
-    arrow_filter: Any
-    """``row_filter`` as an Arrow expression; ``None`` if every row matches."""
-    reader: TableReader
-    missing: Mapping[int, Any]
-    downcasts_ns: bool
-    """Whether the file has nanosecond timestamps that are read as microseconds."""
-    _changes: list[tuple[pa.Schema, pa.Schema | None]] = field(default_factory=list, repr=False)
-    """Schemas of batches, each with what it becomes; ``None`` if values change too."""
-
-    def scanned_row_groups(self, fragment: Any) -> set[int]:
-        """Return the ordinals of the row groups of Arrow's ``fragment`` of the file whose statistics allow a match.
-
-        These are all row groups if the statistics are not to be believed.
-        """
-        if self.statistics_filter is None or self.may_mislead(fragment.metadata):
-            return set(range(fragment.num_row_groups))
-        subset = fragment.subset(filter=self.statistics_filter, schema=self.physical_schema)
-        return {group.id for group in subset.row_groups}
-
-    def may_mislead(self, metadata: Any) -> bool:
-        """Return whether Arrow would skip row groups by statistics of the file that are not to be believed.
-
-        ``metadata`` is that of Arrow's fragment of the file, which is a Parquet file.
-        """
-        if self.arrow_filter is None:
-            return False
-        paths = dict(column_paths(self.file_schema))
-        return may_mislead(metadata, [paths[i] for i in extract_field_ids(self.row_filter) if i in paths])
-
-    @cached_property
-    def statistics_filter(self) -> Any:
-        """An Arrow expression that all matching rows meet and statistics can be asked; ``None`` if there is none."""
-        if self.arrow_filter is None or self.asks_uuid:
-            return None
-        wide = for_statistics(self.row_filter)
-        return None if wide == AlwaysTrue() else expression_to_pyarrow(wide, self.file_schema)
-
-    @property
-    def asks_uuid(self) -> bool:
-        """Whether the filter compares UUIDs, for which Arrow has no function."""
-        fields = map(self.file_schema.find_field, extract_field_ids(self.row_filter))
-        return any(isinstance(field.field_type, UUIDType) for field in fields)
-
-    def residual(self) -> Residual | None:
-        """Return the filter on rows as pyiceberg evaluates it in Arrow; UUIDs are compared as bytes.
-
-        ``None`` if every row matches.
-        """
-        if self.arrow_filter is None:
-            return None
-        if not self.asks_uuid:
-            return partial(_matching, self.arrow_filter)
-        columns = {i: FileColumn(path, path, None) for i, path in column_paths(self.file_schema)}
-        ids = sorted(extract_field_ids(self.row_filter))
-        return residual_of(self.row_filter, FileColumns(self.file_schema, columns), ids, zeros_are_equal=False)
-
-    def project(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Convert rows of the projected columns to the requested schema."""
-        yield from map(self.project_batch, rows.combine_chunks().to_batches())
-
-    def project_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert a batch of the projected columns to the requested schema.
-
-        pyiceberg's conversion takes long for a small batch. If it changed no value of a batch, only the schema is
-        changed of others like that one.
-        """
-        known = [schema for seen, schema in self._changes if seen.equals(batch.schema)]
-        if known and known[0] is not None:
-            columns = [column.cast(field.type) for column, field in zip(batch.columns, known[0], strict=True)]
-            return pa.RecordBatch.from_arrays(columns, schema=known[0])
-        converted = to_requested_schema(self.reader.schema, self.projected, batch, self.missing, self.downcasts_ns)
-        if not known:
-            self._changes.append((batch.schema, converted.schema if self._keeps_values(batch, converted) else None))
-        return converted
-
-    def _keeps_values(self, batch: pa.RecordBatch, converted: pa.RecordBatch) -> bool:
-        """Return whether the conversion of a batch, and of others like it, changes no value.
-
-        It does not if there are the same columns in the same order with the same Arrow types. Lists and maps are in
-        doubt, because pyiceberg builds them anew.
-        """
-        ours, theirs = index_by_id(self.projected), index_by_id(self.reader.schema)
-        return (
-            batch.schema.types == converted.schema.types
-            and batch.schema.names == [column.name for column in self.projected.columns]
-            and list(ours) == list(theirs)
-            and not any(isinstance(column.field_type, ListType | MapType) for column in ours.values())
-        )
-
-
-def _matching(expression: Any, table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the positions (int64 [n], rising) of the rows for which an Arrow expression is true."""
-    steps = [
-        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
-        acero.Declaration("project", acero.ProjectNodeOptions([expression], ["matches"])),
-    ]
-    # Without threads the rows stay in their order, and the caller need not wait until Arrow's threads are free.
-    matches: Any = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["matches"]
-    found: npt.NDArray[np.int64] = pc.indices_nonzero(matches).to_numpy().astype(np.int64)  # a null is none
-    return found
-
-
-def column_paths(schema: Schema) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the field id and the path of names of each column outside of lists and maps."""
-    open_: list[tuple[tuple[str, ...], Sequence[NestedField]]] = [((), schema.fields)]
-    while open_:
-        above, fields = open_.pop()
-        for column in fields:
-            path = (*above, column.name)
-            yield column.field_id, path
-            if isinstance(column.field_type, StructType):
-                open_.append((path, column.field_type.fields))
-
-
 class PackedLevelsError(UnsupportedFeatureError):
     """Arrow would read wrong rows of a file: its levels are BIT_PACKED. No row was returned before."""
-
-
-class _KnownFiles(FileIO):
-    """A FileIO with which pyiceberg reads whole files; it does not ask the storage for file sizes that are known."""
-
-    def __init__(self, access: Access) -> None:
-        io = access.io
-        assert io is not None  # a table has one
-        super().__init__(io.properties)
-        self.inner = io
-        self._access, self._without_keys = access, Access(io)
-        self.sizes: dict[str, int] = {}
-        """Lengths of files in bytes, by path."""
-        self.parquet: set[str] = set()
-        """Paths of Parquet files, which may be encrypted."""
-        self.with_views: set[str] = set()
-        """Paths of Parquet files whose view types (string_view, binary_view) are shown as the usual types."""
-
-    def remember(self, file: DataFile) -> None:
-        """Remember the size and format of a file that will be read."""
-        self.sizes[file.file_path] = file.file_size_in_bytes
-        if file.file_format == FileFormat.PARQUET:
-            self.parquet.add(file.file_path)
-
-    def new_input(self, location: str) -> Any:
-        size = self.sizes.get(location)
-        access = self._access if location in self.parquet else self._without_keys
-        if size is not None and location in self.with_views:
-            return _KnownFile(location, access, size, with_usual_types)
-        if size is None or (access.keys is None and not has_cheap_ranges(location, self.inner, size)):
-            return file_at(self.inner, location)
-        return _KnownFile(location, access, size)
-
-    def new_output(self, location: str) -> Any:
-        return self.inner.new_output(location)
-
-    def delete(self, location: Any) -> None:
-        self.inner.delete(location)
-
-
-class _KnownFile(InputFile):
-    def __init__(
-        self,
-        location: str,
-        access: Access,
-        size: int,
-        shown: Callable[[Source], Source] | None = None,
-    ) -> None:
-        super().__init__(location)
-        self._shown = shown
-        self._access = access
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def _stored(self) -> InputFile:
-        assert self._access.io is not None
-        return file_at(self._access.io, self.location)
-
-    def exists(self) -> bool:
-        return self._stored().exists()
-
-    def open(self, seekable: bool = True) -> Any:
-        source = self._access.open(self.location, self._size)
-        if self._access.keys is None and self._shown is None and not _has_end_magic(source):
-            return self._stored().open(seekable)  # the size in the manifest is wrong
-        plain = unlock(source, self._access.keys)
-        file: Any = SourceFile(plain if self._shown is None else self._shown(plain))
-        return pa.PythonFile(file, "r")
-
-
-def _has_end_magic(source: Source) -> bool:
-    """Return whether the file ends with a Parquet or ORC magic. Readers read the end first, so this costs little."""
-    try:
-        end = source.read(source.size - 4, 4)
-    except SidecarError:
-        return False
-    return end in (b"PAR1", b"PFA1") or end[:3] == b"ORC"
 
 
 @lru_cache(maxsize=64)
@@ -362,7 +142,7 @@ class TableReader:
         self.schema = schema
         self.access = access
         self._metadata = table.metadata
-        self._io = _KnownFiles(access)
+        self._io = KnownFiles(access)
         self.named_filter = row_filter
         """The filter with the names of the table's schema."""
         self.row_filter = bound_to(table.schema(), row_filter)
@@ -507,7 +287,7 @@ class TableReader:
             absent = AbsentColumns(self._metadata.schema(), file_schema, missing)
             row_filter = in_types_of_file(row_filter, file_schema, absent)
             arrow_filter = expression_to_pyarrow(row_filter, file_schema)
-        return FileView(physical, file_schema, projected, row_filter, arrow_filter, self, missing, downcasts_ns)
+        return FileView(physical, file_schema, projected, row_filter, arrow_filter, self.schema, missing, downcasts_ns)
 
     def _schemas_of(self, key: bytes, physical: pa.Schema) -> tuple[Schema, Schema, bool]:
         """Return the schema of a file, the part of it that is read, and whether nanoseconds become microseconds.

@@ -26,7 +26,8 @@ from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcRowGroup, OrcTail, Stripe, read_tail
 from sidecar.parquet.scan.page_scan import ScanReport
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.reading.arrow_reader import FileView, TableReader
+from sidecar.reading.arrow_reader import TableReader
+from sidecar.reading.file_view import FileView
 from sidecar.reading.orc_columns import column_name
 from sidecar.reading.orc_stripe_reader import OrcHandle, StripeReader
 from sidecar.storage.source import CountingSource, Source, SourceFile

@@ -25,7 +25,7 @@ from sidecar.parquet.scan.page_scan import PageRequest
 from sidecar.parquet.scan.schema_parts import FileShape, read_shape
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.questions.row_ranges import RowRanges
-from sidecar.reading.arrow_reader import FileView, column_paths
+from sidecar.reading.file_view import FileView, column_paths
 
 Path = tuple[str, ...]
 

@@ -29,12 +29,13 @@ from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import finish_file, read_shape
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
+from sidecar.reading.file_view import _matching
 from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import local
 
 
 def test_pyicebergs_private_api_is_as_it_was() -> None:
-    """Read arrow_reader.py beside ``_task_to_record_batches`` again when this fails, then adapt both."""
+    """Read arrow_reader and file_view beside ``_task_to_record_batches`` again when this fails, then adapt them."""
     parameters = {
         "_get_column_projection_values": "file projected_schema table_schema partition_spec file_project_field_ids",
         "_read_deletes": "io data_file",
@@ -303,4 +304,4 @@ def test_rows_that_match_come_in_their_order_however_many_chunks_there_are() -> 
         (pc.scalar(True), keys >= 0),
         (pc.scalar(False), keys < 0),
     ):
-        assert np.array_equal(arrow_reader._matching(expression, pa.table({"k": values})), np.flatnonzero(wanted))
+        assert np.array_equal(_matching(expression, pa.table({"k": values})), np.flatnonzero(wanted))

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.access import Access
 from sidecar.errors import DamagedFileError, StorageError
-from sidecar.reading.arrow_reader import _KnownFiles
+from sidecar.reading.known_files import KnownFiles
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import MOST_THREADS, read, threads_of
 from sidecar.storage.ranges import read_ranges
@@ -213,7 +213,7 @@ def test_whole_files_that_have_another_length_than_their_manifest_says(tmp_path:
     """pyiceberg alone never asks a manifest for a length, so it reads them: so it does here."""
     io = io_of(tmp_path)
     pq.write_table(pa.table({"k": np.arange(1000)}), tmp_path / "f.parquet")
-    files, path = _KnownFiles(Access(io)), "mem://bucket/f.parquet"
+    files, path = KnownFiles(Access(io)), "mem://bucket/f.parquet"
     files.sizes[path] = (tmp_path / "f.parquet").stat().st_size + wrong
     with files.new_input(path).open() as opened:
         assert pq.read_table(opened)["k"].to_pylist() == list(range(1000))
