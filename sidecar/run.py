@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from sidecar.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 COMPILING = "compiling kernels, once on this machine"
 
@@ -117,3 +122,49 @@ class ReportingThreads(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """See :meth:`concurrent.futures.Executor.submit`."""
         return super().submit(copy_context().run, fn, *args, **kwargs)  # type: ignore[arg-type]
+
+
+def threads_of(threads: int | None, most: int, more: int = 0) -> int:
+    """Return ``threads``, by default one a processor and ``more``, at most ``most``; below 1 a :class:`UsageError`."""
+    if threads is None:
+        return min((os.cpu_count() or 1) + more, most)
+    if threads < 1:
+        raise UsageError("the number of threads must be at least 1", found=threads)
+    return threads
+
+
+def in_turn(
+    work: Callable[[T], R], items: Collection[T], threads: int, room: int | None = None
+) -> Generator[R, None, None]:
+    """Yield ``work(item)`` in the order of ``items``, from ``threads`` threads that report progress.
+
+    At most twice as many items as threads are worked on before their results are taken. With ``room``, so many bytes of
+    results wait, by their ``size``, and even a single thread works ahead. The first error ends it: items that no thread
+    has begun are left out.
+    """
+    if room is None and min(threads, len(items)) < 2:
+        yield from map(work, items)
+        return
+    pool = ReportingThreads(threads, "sidecar-work")
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            while waiting and (len(waiting) > 2 * threads if room is None else _is_full(waiting, threads, room)):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _is_full(waiting: Collection[Future[Any]], threads: int, room: int) -> bool:
+    """Return whether results would have more than ``room`` bytes if a thread began more.
+
+    Those that no thread has begun count as much as others on average.
+    """
+    sizes = [one.result().size for one in waiting if one.done() and one.exception() is None]
+    queued = len(waiting) - len(sizes) - threads
+    if not sizes:
+        return queued >= 0
+    return queued >= threads or sum(sizes) + max(queued, 0) * sum(sizes) // len(sizes) >= room

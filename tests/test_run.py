@@ -1,9 +1,12 @@
-"""Progress: who is told what, from which thread."""
+"""Progress: who is told what, from which thread. Work in threads: in order, within its room, errors in their turn."""
 
 from __future__ import annotations
 
 import re
 import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,10 @@ import pytest
 import sidecar
 from sidecar.engines.work import LocalWork
 from sidecar.puffin.writer import _created_by
-from sidecar.run import COMPILING, ReportingThreads, announce_compiling, package_version, report_progress
+from sidecar.run import COMPILING, ReportingThreads, announce_compiling, in_turn, package_version, report_progress
 from sidecar.serving.proxy.etags import EntityTags
 from sidecar.serving.settings import ServeSettings
+from tests.waiting import wait_until
 
 PACKAGE = Path(__file__).resolve().parents[1] / "sidecar"
 
@@ -99,3 +103,89 @@ def test_a_package_without_a_distribution_has_no_version(monkeypatch: pytest.Mon
     assert _created_by() == "sidecar, run from its source"
     tags = EntityTags(ServeSettings(tables=("db.*",)))
     assert tags.upstreams(tags.ours(b'"x"')) == [b'"x"']
+
+
+@dataclass
+class Made:
+    """A result of ``size`` bytes."""
+
+    number: int
+    size: int = 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_results_come_in_order(threads: int, count: int) -> None:
+    def work(number: int) -> Made:
+        time.sleep(0.001 * (number % 3))
+        return Made(number * number)
+
+    for room in (None, 3, 1 << 20):
+        with closing(in_turn(work, range(count), threads, room)) as results:
+            assert [made.number for made in results] == [number * number for number in range(count)]
+
+
+def test_no_more_waits_than_there_is_room_for() -> None:
+    begun: list[int] = []
+
+    def work(number: int) -> Made:
+        begun.append(number)
+        return Made(number, 100)
+
+    with closing(in_turn(work, range(100), 2, 450)) as results:
+        taken = [next(results) for _ in range(2)]
+        wait_until(lambda: len(begun) >= 4)
+        time.sleep(0.05)
+        assert 4 <= len(begun) <= 7
+        next(results)
+        time.sleep(0.05)
+        assert len(begun) <= 8
+        assert len([*taken, *results]) == 99
+
+
+def test_a_result_larger_than_the_room_is_made_in_its_turn() -> None:
+    with closing(in_turn(lambda number: Made(number, 1000), range(20), 3, 1)) as results:
+        assert len(list(results)) == 20
+
+
+@pytest.mark.parametrize("room", [None, 10])
+def test_an_error_is_raised_in_its_turn(room: int | None) -> None:
+    def work(number: int) -> Made:
+        if number == 3:
+            raise KeyError("three")
+        return Made(number)
+
+    taken: list[Made] = []
+    with closing(in_turn(work, range(10), 2, room)) as results, pytest.raises(KeyError, match="three"):
+        taken.extend(results)
+    results = in_turn(work, range(10), 2, room)
+    assert [next(results).number for _ in range(3)] == [0, 1, 2]
+
+
+def test_closing_ends_the_threads() -> None:
+    before = threading.active_count()
+    begun: list[int] = []
+
+    def work(number: int) -> Made:
+        begun.append(number)
+        return Made(number)
+
+    results = in_turn(work, range(10_000), 4, 10)
+    next(results)
+    results.close()
+    assert threading.active_count() == before
+    assert len(begun) < 100
+
+
+def test_one_thread_works_ahead_only_if_there_is_room() -> None:
+    names: list[str] = []
+
+    def work(number: int) -> Made:
+        names.append(threading.current_thread().name)
+        return Made(number)
+
+    for room, name in ((None, threading.current_thread().name), (10, "sidecar-work_0")):
+        with closing(in_turn(work, range(3), 1, room)) as results:
+            next(results)
+        assert names.pop(0) == name
+        names.clear()

@@ -95,7 +95,7 @@ def embed(
     A failure of one file of many is in ``failed``. Damage costs the index that it hits.
     """
     refuse_text(bloom=bloom)
-    indexes = NewIndexes(tuple(bloom), page_index, fpp, placement, reuse, threads)
+    indexes = NewIndexes(tuple(bloom), page_index, fpp, placement, reuse)
     table = _as_table(source)
     if table is not None:
         from sidecar.embedding.table import embed_table
@@ -123,8 +123,7 @@ def embed(
     new = NewFiles.of(access, paths, into)
     check_formats(new.found.files, indexes, access)
     workers = work_engine(engine, spark, new.size)
-    if workers.name == "spark":
-        indexes = replace(indexes, threads=threads or 1)
+    indexes = replace(indexes, threads=threads or 1 if workers.name == "spark" else threads)
     return new.write(IndexedFileWriter(indexes), workers)
 
 

@@ -27,9 +27,8 @@ from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.embedding.filters import ParquetFilterMaker, locked_indexes
 from sidecar.embedding.key_files import notes_on
-from sidecar.embedding.orc_file import embed_orc, strip_orc
+from sidecar.embedding.orc_file import WAITING_BYTES, embed_orc, strip_orc
 from sidecar.embedding.page_indexes import PageIndexMaker
-from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.errors import StorageError, UsageError, enough_memory
 from sidecar.files import ORC
@@ -38,7 +37,7 @@ from sidecar.many_files.each import known_format
 from sidecar.parquet.embed import PLACEMENTS, GroupIndexes, embed
 from sidecar.parquet.footer import Footer
 from sidecar.results.choices import Placement, ReuseRule
-from sidecar.run import report_progress
+from sidecar.run import in_turn, report_progress, threads_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
@@ -46,14 +45,14 @@ from sidecar.storage.target import Target
 log = logging.getLogger(__name__)
 
 MOST_THREADS = 4
-"""Threads that build indexes by default, at most. One more thread copies pages."""
+"""Threads that build indexes by default, at most: of one file, or spread over several. One more thread copies pages."""
 
 
 @dataclass(frozen=True)
 class NewIndexes:
     """The indexes that files get, as :func:`sidecar.embed` takes them.
 
-    ``threads`` build the indexes of a file while another thread copies.
+    ``threads`` build the indexes of one file while another thread copies.
     """
 
     bloom: Sequence[str]
@@ -107,8 +106,9 @@ def write_anew(
     if isinstance(file, OpenOrc):
         if _only_for_parquet(indexes):
             raise _wrong_option(indexes, file.name)
+        threads = threads_of(indexes.threads, MOST_THREADS)
         with access.create(target) as sink:
-            return strip_orc(file, sink) if rules is None else embed_orc(file, sink, rules, _threads(indexes))
+            return strip_orc(file, sink) if rules is None else embed_orc(file, sink, rules, threads)
     with access.create(target) as sink:
         report = _strip_parquet(file, sink) if rules is None else embed_parquet(file, sink, rules, indexes)
         return replace(report, notes=notes_on(access, file.source, file.footer, target))
@@ -171,9 +171,9 @@ def embed_parquet(file: OpenParquet, target: Target, rules: FilterRules, indexes
     file.check_embeddable()
     outcomes: list[Outcome] = []
     makers = _Makers(source, footer, rules, indexes.page_index)
-    ahead = Prefetch(makers.make, file.parts, _threads(indexes), _length)
+    ahead = in_turn(makers.make, range(file.parts), threads_of(indexes.threads, MOST_THREADS), WAITING_BYTES)
     with closing(makers), closing(ahead):
-        groups = _in_turn(ahead, file.parts, outcomes)
+        groups = _reported(ahead, file.parts, outcomes)
         written = embed(source, footer, target, groups, placement=indexes.placement)
     return EmbedReport(
         source.name,
@@ -188,15 +188,17 @@ def embed_parquet(file: OpenParquet, target: Target, rules: FilterRules, indexes
     )
 
 
-def _threads(indexes: NewIndexes) -> int:
-    return indexes.threads or min(os.cpu_count() or 1, MOST_THREADS)
-
-
 class _Made(NamedTuple):
     """The indexes of a row group, and what became of each old or requested index."""
 
     indexes: GroupIndexes
     outcomes: list[Outcome]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the new indexes."""
+        kinds = (self.indexes.filters, self.indexes.column_indexes, self.indexes.offset_indexes)
+        return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
 
 
 class _Makers:
@@ -230,13 +232,7 @@ class _Makers:
             filters.close()
 
 
-def _length(made: _Made) -> int:
-    indexes = made.indexes
-    kinds = (indexes.filters, indexes.column_indexes, indexes.offset_indexes)
-    return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
-
-
-def _in_turn(made: Iterable[_Made], count: int, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
+def _reported(made: Iterable[_Made], count: int, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
     """Yield the indexes of each row group, add what became of them to ``outcomes``, and report progress."""
     for number, group in enumerate(made):
         report_progress("row groups", number + 1, count)

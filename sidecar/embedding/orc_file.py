@@ -19,18 +19,19 @@ from sidecar.conversion.outcome import NONE, Outcome
 from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_filters import OrcFilterMaker, StripeWork, check_filterable
-from sidecar.embedding.prefetch import Prefetch
 from sidecar.embedding.report import EmbedReport
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail
-from sidecar.run import report_progress
+from sidecar.run import in_turn, report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
 
 PLACEMENT: Final = "stripe"
 """The only place of ORC filters: the index of their stripe."""
 
+WAITING_BYTES = 64 << 20
+"""Bytes of new indexes that wait to be written, about."""
 _SPOOL_LENGTH = 16 << 20
 """Bytes of filters that the spool keeps in memory."""
 
@@ -60,7 +61,7 @@ def write_orc(
     """Write the file with the filters of ``maker``; each column has them in all stripes or in none."""
     with SpooledTemporaryFile(_SPOOL_LENGTH) as spool:
         plan = _Plan(tail, spool)
-        with closing(Prefetch(maker.make, len(tail.stripes), threads, lambda work: work.size)) as ahead:
+        with closing(in_turn(maker.make, range(len(tail.stripes)), threads, WAITING_BYTES)) as ahead:
             for number, work in enumerate(ahead):
                 report_progress("stripes", number + 1, len(tail.stripes))
                 plan.add(work)

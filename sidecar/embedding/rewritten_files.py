@@ -34,8 +34,6 @@ from sidecar.storage.locations import local_path
 from sidecar.storage.remote import is_stored
 from sidecar.storage.source import Source
 
-THREADS = 4
-"""Threads that build indexes by default, at most. They are spread over several files, or work on one file."""
 NOTHING_NEW = "it already has all requested indexes, or cannot have them"
 
 

@@ -8,7 +8,6 @@ change. After an error the new files are deleted, unless the commit may have suc
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,8 +16,8 @@ from dataclasses import replace
 from pyiceberg.table import Table
 
 from sidecar.access import Access
-from sidecar.embedding.file import NewIndexes
-from sidecar.embedding.rewritten_files import THREADS, EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
+from sidecar.embedding.file import MOST_THREADS, NewIndexes
+from sidecar.embedding.rewritten_files import EmbeddedFields, RewrittenFile, RewrittenFiles, SuccessorWriter
 from sidecar.embedding.table_report import EmbedTableReport, LeftAlone, ReplacedFile
 from sidecar.engines.choice import choose_engine, work_engine
 from sidecar.engines.work import LocalWork, WorkEngine
@@ -34,6 +33,7 @@ from sidecar.iceberg.table_names import name_of
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.request import BuildMeans
 from sidecar.maintenance.refreshing import refresh_with
+from sidecar.run import threads_of
 from sidecar.run_log import log_run
 
 log = logging.getLogger(__name__)
@@ -73,10 +73,10 @@ def embed_table(
             )
             report.replaced += [ReplacedFile(file.path, file.file_size) for file in replaceable.files]
         else:
-            at_once, each = _threads(indexes.threads, len(replaceable.files))
+            at_once, each = _threads(means.threads, len(replaceable.files))
             workers = _engine_for(own, replaceable.files, means, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
-            each = each if workers.name == "local" else indexes.threads or 1
+            each = each if workers.name == "local" else means.threads or 1
             writer = SuccessorWriter(means.access(own), NewPaths.of(own), fields, replace(indexes, threads=each))
             _run(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
@@ -94,7 +94,7 @@ def _fields(table: Table, bloom: Sequence[str]) -> EmbeddedFields:
 
 def _threads(threads: int | None, files: int) -> tuple[int, int]:
     """Return how many files are written at the same time in this process, and how many threads work on each."""
-    threads = threads or min(os.cpu_count() or 1, THREADS)
+    threads = threads_of(threads, MOST_THREADS)
     at_once = max(min(threads, files), 1)
     return at_once, threads // at_once
 

@@ -6,15 +6,13 @@ because Spark tries again what it loses. So whatever it writes has a new name or
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol, TypeVar
 
 from sidecar.access import Access
 from sidecar.errors import SidecarError, StorageError
 from sidecar.results.choices import EngineKind
-from sidecar.run import ReportingThreads, one_step, report_progress
+from sidecar.run import in_turn, one_step, report_progress
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -61,29 +59,6 @@ class LocalWork:
         for done, result in enumerate(in_turn(answer, items, self._threads), 1):
             report_progress("files", done, len(items))
             yield result
-
-
-def in_turn(work: Callable[[T], R], items: Sequence[T], threads: int, ahead: int | None = None) -> Iterator[R]:
-    """Yield ``work(item)`` in the order of ``items``, from ``threads`` threads.
-
-    At most ``ahead`` items, by default twice as many as threads, are worked on before their results are taken. The
-    first error ends it: items that no thread has begun are left out.
-    """
-    if min(threads, len(items)) < 2:
-        yield from map(work, items)
-        return
-    most = 2 * threads if ahead is None else ahead
-    pool = ReportingThreads(threads, "sidecar-work")
-    waiting: deque[Future[R]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def estimated_size(files: Sequence[str], access: Access) -> int:

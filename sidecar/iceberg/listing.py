@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pyiceberg.conversions import to_bytes
@@ -45,7 +45,7 @@ from sidecar.iceberg.manifests import (
 )
 from sidecar.iceberg.recorded_entries import recorded_contents
 from sidecar.iceberg.table_names import name_of
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 from sidecar.storage.locations import file_at
 
 if TYPE_CHECKING:
@@ -172,18 +172,15 @@ def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterab
     specs = table.metadata.specs()
     manifests: list[SnapshotManifest] = []
     files: list[SnapshotFile] = []
-    with ReportingThreads(READERS) as pool:
-        recorded = recorded_contents(segments, data_lines)
-        others = pool.map(
-            lambda line: read_checked(table.io, line),
-            [line for at, line in enumerate(data_lines) if at not in recorded],
-        )
-        for at, line in enumerate(data_lines):
-            contents = recorded[at] if at in recorded else next(others)
-            spec = specs.get(line.partition_spec_id)
-            listed = _list_manifest(len(manifests), len(files), line, contents, spec)
-            manifests.append(listed[0])
-            files.extend(listed[1])
+    recorded = recorded_contents(segments, data_lines)
+    unread = [line for at, line in enumerate(data_lines) if at not in recorded]
+    others = in_turn(partial(read_checked, table.io), unread, READERS)
+    for at, line in enumerate(data_lines):
+        contents = recorded[at] if at in recorded else next(others)
+        spec = specs.get(line.partition_spec_id)
+        listed = _list_manifest(len(manifests), len(files), line, contents, spec)
+        manifests.append(listed[0])
+        files.extend(listed[1])
     return Listing(
         table_uuid=str(table.metadata.table_uuid),
         snapshot_id=snapshot.snapshot_id,

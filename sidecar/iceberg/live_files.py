@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, M
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.iceberg.listing import READERS
 from sidecar.iceberg.manifests import identity_of, read_manifest
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 
 
 class LiveFiles:
@@ -39,9 +39,8 @@ class LiveFiles:
     @cached_property
     def _by_path(self) -> dict[str, list[DataFileIdentity]]:
         by_path: dict[str, list[DataFileIdentity]] = {}
-        with ReportingThreads(READERS) as pool:
-            for contents in pool.map(partial(read_manifest, self._io), self._lines):
-                for raw in contents.entries:
-                    if raw.entry.status != ManifestEntryStatus.DELETED:
-                        by_path.setdefault(raw.entry.data_file.file_path, []).append(identity_of(raw.entry))
+        for contents in in_turn(partial(read_manifest, self._io), self._lines, READERS):
+            for raw in contents.entries:
+                if raw.entry.status != ManifestEntryStatus.DELETED:
+                    by_path.setdefault(raw.entry.data_file.file_path, []).append(identity_of(raw.entry))
         return by_path

@@ -16,11 +16,10 @@ from concurrent.futures import Future
 import numpy as np
 
 from sidecar.data_files.formats import Metadata, read_metadata
-from sidecar.engines.work import in_turn
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
-from sidecar.run import report_progress
+from sidecar.run import in_turn, report_progress
 from sidecar.storage.source import Source
 
 FREED_BYTES = 16 << 20

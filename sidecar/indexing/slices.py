@@ -22,9 +22,8 @@ from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.conversion.spool import Spool
-from sidecar.engines.work import in_turn
 from sidecar.indexing.stage_one.tasks import StageResult
-from sidecar.run import report_progress
+from sidecar.run import in_turn, report_progress
 
 PART_BYTES = 8 << 20
 """Bytes of one part, over the blocks of all positions, at most; more only if a single page is larger."""
@@ -130,7 +129,7 @@ class KeptIndexes:
             for part in range(group.parts)
         ]
         report_progress("slicing", 0, len(ranges))
-        finished = in_turn(lambda work: self._slice(*work), ranges, self._threads, self._threads + 1)
+        finished = in_turn(lambda work: self._slice(*work), ranges, self._threads)
         for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
             yield group.number, data
             report_progress("slicing", done, len(ranges))

@@ -19,7 +19,7 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError
 from sidecar.iceberg.paths import normal_folder
 from sidecar.iceberg.statistics_files.entry_commits import is_gone
 from sidecar.many_files.stored_files import StoredFile
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 from sidecar.storage.remote import read_file
 
 METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
@@ -58,12 +58,11 @@ class OtherVersions:
         old = {name for name in self._ancestors & versions.keys() if versions[name].modified < self._young}
         names = sorted(versions.keys() - old - self._read)
         self._read.update(names)
-        with ReportingThreads(READERS) as pool:
-            for name, text in zip(names, pool.map(self._text, names), strict=True):
-                unnamed = [file for file in left if file.name.encode() not in text]
-                if len(unnamed) < len(left) and versions[name].modified < self._young:
-                    self.keeping.append(f"{self._folder}/{name}")
-                left = unnamed
+        for name, text in zip(names, in_turn(self._text, names, READERS), strict=True):
+            unnamed = [file for file in left if file.name.encode() not in text]
+            if len(unnamed) < len(left) and versions[name].modified < self._young:
+                self.keeping.append(f"{self._folder}/{name}")
+            left = unnamed
         return left
 
     def _find_ancestors(self, versions: set[str]) -> set[str]:

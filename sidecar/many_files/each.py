@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import PlainResult, Result, plain_data
+from sidecar.run import threads_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.remote import REQUESTS_AT_ONCE
 
@@ -115,13 +115,8 @@ def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> tuple[
 
 def threads_for(files: Sequence[str], threads: int | None = None) -> int:
     """Return how many files are read at the same time in this process. Raises :class:`UsageError` for fewer than 1."""
-    if threads is not None:
-        if threads < 1:
-            raise UsageError("the number of threads is at least 1", found=threads)
-        return threads
-    if any(local_path(file) is None for file in files):
-        return REQUESTS_AT_ONCE
-    return min(os.cpu_count() or 1, LOCAL_THREADS)
+    is_remote = threads is None and any(local_path(file) is None for file in files)
+    return REQUESTS_AT_ONCE if is_remote else threads_of(threads, LOCAL_THREADS)
 
 
 def known_format(file: str, access: Access) -> str | None:

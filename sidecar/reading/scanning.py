@@ -48,6 +48,7 @@ from sidecar.reading.read_ahead import read_ahead
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.table_files import DataFileReader, FileRows
 from sidecar.results.choices import NameList
+from sidecar.run import threads_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import AnyPath, Source
 
@@ -203,28 +204,25 @@ def read_batches(
     return pa.RecordBatchReader.from_batches(wanted, _cast(rows, wanted))
 
 
-def threads_of(threads: int | None, remote: bool = False) -> int:
+def reading_threads(threads: int | None, remote: bool = False) -> int:
     """Return the number of files to read at once: ``threads``, or pyiceberg's ``max-workers``.
 
     The default is one file more than processors, at most 8. It is 8 if files are ``remote``, because reading these is
     mostly waiting. Raises :class:`UsageError` if ``threads`` is less than 1.
     """
     if threads is None:
-        at_once = MOST_THREADS if remote else min(MOST_THREADS, (os.cpu_count() or 1) + MORE_THREADS)
-        return ExecutorFactory.max_workers() or at_once
-    if threads < 1:
-        raise UsageError("the number of threads must be at least 1", found=threads)
-    return threads
+        threads = ExecutorFactory.max_workers() or (MOST_THREADS if remote else None)
+    return threads_of(threads, MOST_THREADS, MORE_THREADS)
 
 
 def _files_at_once(tasks: Sequence[FileScanTask], threads: int | None) -> int:
-    """Return the number of files of ``tasks`` to read at once. Raises :class:`UsageError` as :func:`threads_of`."""
+    """Return how many files of ``tasks`` are read at once. Raises :class:`UsageError` as :func:`reading_threads`."""
     remote = any(local_path(task.file.file_path) is None for task in tasks)
     if threads is None and (
         len(tasks) < 2 or (not remote and sum(task.file.file_size_in_bytes for task in tasks) <= LITTLE)
     ):
         return 1  # pyiceberg reads its configuration each time that it is asked for its number
-    return min(threads_of(threads, remote), max(1, len(tasks)))
+    return min(reading_threads(threads, remote), max(1, len(tasks)))
 
 
 def _rows(

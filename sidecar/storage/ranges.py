@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from sidecar.errors import DamagedFileError
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 from sidecar.storage.source import Source, costs_no_request, gap_of, requests_at_once
 
 _MOST_JOINED = 1 << 20
@@ -86,11 +86,7 @@ def try_ranges(
 
 
 def _read_all(source: Source, runs: Sequence[tuple[int, int, list[int]]]) -> Iterable[bytes | DamagedFileError]:
-    at_once = min(requests_at_once(source), len(runs))
-    if at_once < 2:
-        return [_try(source, start, end - start) for start, end, _ in runs]
-    with ReportingThreads(at_once, "sidecar-read") as pool:
-        return list(pool.map(lambda run: _try(source, run[0], run[1] - run[0]), runs))
+    return in_turn(lambda run: _try(source, run[0], run[1] - run[0]), runs, requests_at_once(source))
 
 
 def _try(source: Source, offset: int, length: int) -> bytes | DamagedFileError:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import StorageError
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 from sidecar.run_log import size as size_text
 from sidecar.storage.locations import file_at
 from sidecar.storage.remote import REQUESTS_AT_ONCE, FileIOSource, fetch
@@ -215,16 +215,16 @@ class S3Upload:
         first, upload = self._next_part()["PartNumber"], self._begun()
         copy_from = {"CopySource": origin.place, "CopySourceIfMatch": origin.etag}
 
-        def copy_part(number: int, start: int, end: int) -> dict[str, Any]:
-            part = {"PartNumber": first + number}
+        def copy_part(part: tuple[int, tuple[int, int]]) -> dict[str, Any]:
+            number, (start, end) = part
+            numbered = {"PartNumber": first + number}
             copied = self._call(
-                "upload_part_copy", **upload, **part, **copy_from, CopySourceRange=f"bytes={start}-{end - 1}"
+                "upload_part_copy", **upload, **numbered, **copy_from, CopySourceRange=f"bytes={start}-{end - 1}"
             )
-            return {**part, "ETag": copied["CopyPartResult"]["ETag"]}
+            return {**numbered, "ETag": copied["CopyPartResult"]["ETag"]}
 
         try:
-            with ReportingThreads(min(count, REQUESTS_AT_ONCE), "sidecar-copy") as pool:
-                parts = list(pool.map(copy_part, range(count), *zip(*pairwise(ends), strict=True)))
+            parts = list(in_turn(copy_part, list(enumerate(pairwise(ends))), REQUESTS_AT_ONCE))
         except Exception as error:
             if _code(error) in ("PreconditionFailed", "412"):
                 raise StorageError(

@@ -23,7 +23,7 @@ from sidecar.access import Access
 from sidecar.errors import DamagedFileError, StorageError
 from sidecar.reading.known_files import KnownFiles
 from sidecar.reading.report import TableScanReport
-from sidecar.reading.scanning import MOST_THREADS, read, threads_of
+from sidecar.reading.scanning import MOST_THREADS, read, reading_threads
 from sidecar.storage.ranges import read_ranges
 from sidecar.storage.remote import REMOTE_GAP, REMOTE_TAIL, FileIOSource, read_file
 from sidecar.storage.source import CountingSource
@@ -204,8 +204,8 @@ def test_a_small_file_is_fetched_once_and_ends_where_it_should(tmp_path: Path) -
 
 def test_more_remote_files_than_processors_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYICEBERG_MAX_WORKERS", raising=False)
-    assert threads_of(None, remote=True) == MOST_THREADS
-    assert threads_of(3, remote=True) == 3
+    assert reading_threads(None, remote=True) == MOST_THREADS
+    assert reading_threads(3, remote=True) == 3
 
 
 @pytest.mark.parametrize("wrong", [-1, 1, -100, 100, 0])

@@ -22,7 +22,7 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.reading import table_files
 from sidecar.reading.report import TableScanReport
-from sidecar.reading.scanning import MOST_THREADS, scan, scan_batches, threads_of
+from sidecar.reading.scanning import MOST_THREADS, reading_threads, scan, scan_batches
 from sidecar.reading.table_files import DataFileReader, FileRows
 from tests.iceberg.cases import comparable, local, oracle, predicate, replaced
 from tests.iceberg.table_cases import ASKED, delete_by_position, with_a_past
@@ -291,9 +291,9 @@ def test_the_report_of_a_stream_is_complete_at_its_end(table: Table, monkeypatch
 def test_threads_unless_somebody_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYICEBERG_MAX_WORKERS", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert threads_of(None) == 3
+    assert reading_threads(None) == 3
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert threads_of(None) == MOST_THREADS
-    assert threads_of(30) == 30
+    assert reading_threads(None) == MOST_THREADS
+    assert reading_threads(30) == 30
     monkeypatch.setenv("PYICEBERG_MAX_WORKERS", "3")
-    assert threads_of(None) == 3
+    assert reading_threads(None) == 3

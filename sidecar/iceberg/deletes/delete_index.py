@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from io import IOBase
 from typing import Any, cast
 
@@ -40,7 +41,7 @@ from sidecar.iceberg.deletes.delete_files import (
 from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 from sidecar.storage.source import SourceFile
 
 EQUALITY = "equality deletes apply to it"
@@ -102,13 +103,13 @@ def read_deletes(table: Table, lines: Iterable[ManifestFile]) -> DeleteIndex:
     """
     index, access, specs = DeleteIndex(), Access(table.io), table.metadata.specs()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
-    with ReportingThreads(READERS) as pool:
-        for line, contents in zip(chosen, pool.map(lambda line: read_manifest(table.io, line), chosen), strict=True):
-            entries, fields = list(_live(contents)), contents.partition_fields
-            spec = specs.get(line.partition_spec_id)
-            is_known = spec is not None and divides_files(spec) and len(fields) >= len(spec.fields)
-            for entry, paths in zip(entries, pool.map(lambda e: _named(access, e.data_file), entries), strict=True):
-                _add(index, entry, fields if is_known else None, paths)
+    for line, contents in zip(chosen, in_turn(partial(read_manifest, table.io), chosen, READERS), strict=True):
+        entries, fields = list(_live(contents)), contents.partition_fields
+        spec = specs.get(line.partition_spec_id)
+        is_known = spec is not None and divides_files(spec) and len(fields) >= len(spec.fields)
+        files = [entry.data_file for entry in entries]
+        for entry, paths in zip(entries, in_turn(partial(_named, access), files, READERS), strict=True):
+            _add(index, entry, fields if is_known else None, paths)
     return index
 
 

@@ -37,7 +37,7 @@ from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_
 from sidecar.reports.finding.results import FileRuledOut, NotAsked, ValueTrace
 from sidecar.reports.finding.traces import ManifestTraces
 from sidecar.reports.finding.values import QuestionKey, ValueQuestion
-from sidecar.run import ReportingThreads
+from sidecar.run import in_turn
 
 READ_ALL = "every file is read"
 NAMED = "a bound in the manifest is the value"
@@ -173,14 +173,13 @@ class FileSearch:
                     if line.deleted_files_count == 0:
                         continue  # otherwise bounds of removed files may still have the value
                 to_open.setdefault(line.manifest_path, (line, []))[1].append(one)
-        with ReportingThreads(READERS) as pool:
-            read = pool.map(self._open, (line for line, _ in to_open.values()))
-            for (line, asking), contents in zip(to_open.values(), read, strict=True):
-                if contents is None:
-                    self._bad.add(line.manifest_path)
-                    continue
-                for one in asking:
-                    self._search_manifest(line, contents, one)
+        read = in_turn(self._open, [line for line, _ in to_open.values()], READERS)
+        for (line, asking), contents in zip(to_open.values(), read, strict=True):
+            if contents is None:
+                self._bad.add(line.manifest_path)
+                continue
+            for one in asking:
+                self._search_manifest(line, contents, one)
 
     def _search_manifest(self, line: ManifestFile, contents: ManifestContents, asked: _Asked) -> None:
         name, key = line.manifest_path, asked.question.key

@@ -37,7 +37,7 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, lineage, one_version, schema_at, snapshot_id_of
 from sidecar.iceberg.table_names import name_of
 from sidecar.planning.tasks import plan_tasks
-from sidecar.reading.scanning import reading_errors, threads_of
+from sidecar.reading.scanning import reading_errors, reading_threads
 from sidecar.reports.finding.files import Candidate, FileSearch, SnapshotFiles
 from sidecar.reports.finding.orphans import UNNAMED, find_orphans, other_ids
 from sidecar.reports.finding.results import (
@@ -58,7 +58,7 @@ from sidecar.reports.finding.rows import RowCounter
 from sidecar.reports.finding.sidecars import SidecarSearch
 from sidecar.reports.finding.traces import traces_in_file
 from sidecar.reports.finding.values import AskedValues, QuestionKey, Questions, ValueQuestion
-from sidecar.run import ReportingThreads, report_progress
+from sidecar.run import in_turn, report_progress
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
 
@@ -141,7 +141,7 @@ def find_with(table: Table, values: Mapping[str, object], options: FindOptions) 
     if options.orphans:
         search.add_orphans()
     remote = local_path(table.location()) is None
-    search.run(snapshots, threads_of(options.threads, remote))
+    search.run(snapshots, reading_threads(options.threads, remote))
     report = _report(table, search, conditions, options, time.perf_counter() - started)
     log_run(log, lambda: _log_line(report), report.warnings)
     return report
@@ -225,10 +225,9 @@ class _Search:
         self.traces += [*self.files.traces, *self.sidecars.traces]
 
     def _check_orphans(self, threads: int) -> None:
-        with ReportingThreads(threads) as pool:
-            for missed in pool.map(lambda file: other_ids(file, self.questions, self._access), self.orphans):
-                self.not_asked += missed
-                self.other_ids |= {one.column for one in missed if one.column is not None}
+        for missed in in_turn(lambda file: other_ids(file, self.questions, self._access), self.orphans, threads):
+            self.not_asked += missed
+            self.other_ids |= {one.column for one in missed if one.column is not None}
 
     def _read_candidates(self, threads: int) -> None:
         """Read the rows of each file that may have a value, once for each question."""
@@ -251,20 +250,18 @@ class _Search:
             except SidecarError as error:
                 return error, traces
 
-        with ReportingThreads(threads) as pool:
-            for done, (((key, path), candidate), (rows, traces)) in enumerate(
-                zip(jobs.items(), pool.map(read, jobs.items()), strict=True)
-            ):
-                report_progress("reading rows", done, len(jobs))
-                question = self._by_key[key]
-                self.traces += traces
-                if isinstance(rows, SidecarError):
-                    self.not_asked.append(NotAsked("data file", path, rows.what, question.name))
-                    continue
-                total = sum(rows.values())
-                self.read.append(FileRead(path, question.name, question.field_id, candidate.because, total))
-                if total:
-                    self.hits[key, path] = _Hit(question, candidate.file, rows)
+        answers = zip(jobs.items(), in_turn(read, jobs.items(), threads), strict=True)
+        for done, (((key, path), candidate), (rows, traces)) in enumerate(answers):
+            report_progress("reading rows", done, len(jobs))
+            question = self._by_key[key]
+            self.traces += traces
+            if isinstance(rows, SidecarError):
+                self.not_asked.append(NotAsked("data file", path, rows.what, question.name))
+                continue
+            total = sum(rows.values())
+            self.read.append(FileRead(path, question.name, question.field_id, candidate.because, total))
+            if total:
+                self.hits[key, path] = _Hit(question, candidate.file, rows)
 
     def _read_equality_deletes(self) -> None:
         """Count the values in equality-delete files, which have values of the rows that they delete."""
