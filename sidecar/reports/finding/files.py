@@ -29,6 +29,7 @@ from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import READERS, read_checked
 from sidecar.iceberg.manifests import ManifestContents, identity_of, read_manifests
+from sidecar.iceberg.refs import with_schema
 from sidecar.planning.files.choose import ask_filters
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.sources import opened
@@ -74,17 +75,18 @@ class _Asked:
     evaluators: Evaluators | None
 
     @classmethod
-    def of(cls, question: ValueQuestion, snapshot: Snapshot, access: Access, read_all: bool) -> _Asked:
+    def of(cls, table: Table, question: ValueQuestion, snapshot: Snapshot, access: Access, read_all: bool) -> _Asked:
         """Ask a question about a snapshot. The sidecar is opened when it is first asked."""
-        traces, condition = ManifestTraces(question, question.table.metadata.specs()), question.question.for_filters
+        specs, condition = table.metadata.specs(), question.question.for_filters
+        traces, table = ManifestTraces(question, specs), with_schema(table, question.schema.schema_id)
         if read_all:
             return cls(question, traces, None, None)
-        sidecar = OpenedSidecar(question.table, snapshot, condition.condition, access, [question.field_id])
+        sidecar = OpenedSidecar(table, snapshot, condition.condition, access, [question.field_id])
         # pyiceberg has no evaluators if the schema lacks a column by which files are partitioned.
-        sources = {part.source_id for spec in question.table.metadata.specs().values() for part in spec.fields}
+        sources = {part.source_id for spec in specs.values() for part in spec.fields}
         if not sources <= set(question.schema.field_ids):
             return cls(question, traces, sidecar, None)
-        scan = question.table.scan(row_filter=question.predicate, snapshot_id=snapshot.snapshot_id)
+        scan = table.scan(row_filter=question.predicate, snapshot_id=snapshot.snapshot_id)
         return cls(question, traces, sidecar, evaluators_of(scan))
 
     def evidence(self, line: ManifestFile, entries: Sequence[ManifestEntry]) -> list[DroppedBy | str]:
@@ -140,7 +142,7 @@ class FileSearch:
         except SidecarError as error:
             self._miss("manifest list", snapshot.manifest_list, error)
             return found
-        asked = [_Asked.of(question, snapshot, self._access, self._read_all) for question in questions]
+        asked = [_Asked.of(self._table, question, snapshot, self._access, self._read_all) for question in questions]
         data = data_of(found.lines)
         self._search(data, asked, snapshot.manifest_list)
         for sidecar in (one.sidecar for one in asked if one.sidecar is not None):

@@ -198,7 +198,9 @@ class _Search:
         """How many rows of each equality-delete file have which value."""
         self._by_key = {question.key: question for question in questions.all}
         self._readers = {
-            key: RowCounter(question, access, read_all) for key, question in self._by_key.items() if question.can_match
+            key: RowCounter(table, question, access, read_all)
+            for key, question in self._by_key.items()
+            if question.can_match
         }
 
     def add_orphans(self) -> None:
@@ -244,7 +246,7 @@ class _Search:
             job: tuple[tuple[QuestionKey, str], Candidate],
         ) -> tuple[Counter[str] | SidecarError, list[ValueTrace]]:
             (key, _), candidate = job
-            traces = list(traces_in_file(self._by_key[key], candidate.file, self._access))
+            traces = list(traces_in_file(self.table, self._by_key[key], candidate.file, self._access))
             try:
                 return self._readers[key].count(candidate.file), traces
             except SidecarError as error:

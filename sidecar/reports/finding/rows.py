@@ -16,19 +16,19 @@ from uuid import UUID
 
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.access import Access
-from sidecar.data_files.open_orc import leaves_of
+from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.orc.values import GREGORIAN_DAY
+from sidecar.iceberg.refs import with_schema
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
-from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.planning.file_question import FileQuestion
 from sidecar.questions.bounds import Unknown
@@ -50,13 +50,14 @@ _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 class RowCounter:
     """Reads files for one question. Threads can share it. With ``read_all``, indexes in files are not asked either."""
 
-    def __init__(self, question: ValueQuestion, access: Access, read_all: bool) -> None:
+    def __init__(self, table: Table, question: ValueQuestion, access: Access, read_all: bool) -> None:
         self.question, self._access = question, access
-        self._whole = TableReader(question.table, question.projection, AlwaysTrue(), access)
+        self._table = table = with_schema(table, question.schema.schema_id)
+        self._whole = TableReader(table, question.projection, AlwaysTrue(), access)
         self._matching: TableReader | None = None
         is_few = len(question.literals) <= MOST_ASKED
         if not read_all and is_few and isinstance(question.column.type, _BYTES):
-            self._matching = TableReader(question.table, question.projection, question.predicate, access)
+            self._matching = TableReader(table, question.projection, question.predicate, access)
         self._counted: dict[tuple[str, frozenset[DeleteKey]], Counter[str]] = {}
 
     def count(self, file: DataFile) -> Counter[str]:
@@ -83,7 +84,7 @@ class RowCounter:
     def _read(self, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         if task.file.file_format != FileFormat.ORC:
             return self._read_plainly(task, deletes)
-        self._refuse_early_times(task.file.file_path)
+        refuse_early_times(self.question, task.file.file_path)
         found = self._read_plainly(task, deletes)
         if not all(found[text] for text in (*self.question.literals, *self.question.nan)):
             self._refuse_doubt(task.file)
@@ -121,7 +122,7 @@ class RowCounter:
 
         If the file stores the column too, Spark and Trino read the partition's value, and pyiceberg the file's.
         """
-        question, spec = self.question, self.question.table.metadata.specs().get(file.spec_id)
+        question, spec = self.question, self._table.metadata.specs().get(file.spec_id)
         parts = enumerate(spec.fields if spec is not None and question.column.type.is_primitive else ())
         held = [
             file.partition[place]
@@ -133,40 +134,39 @@ class RowCounter:
         return [text for value in plain if value is not None for text in question.texts_of(value)]
 
     def _refuse_doubt(self, file: DataFile) -> None:
-        """Raise :class:`UnsupportedFeatureError` if other readers may read other values from the column of an ORC file.
+        """Do :func:`refuse_doubt` for the column of a data file; a file without the column has no such values."""
+        with closing(self._access.open(file.file_path, file.file_size_in_bytes)) as source:
+            opened = OpenOrc(source, read_tail(source))
+            mapping = name_mapping_of(self._table)
+            found = ColumnsInFile(opened.leaves, self.question.schema, mapping, {}).find(self.question.field_id)
+            if isinstance(found, FoundColumn):
+                refuse_doubt(self.question, opened, found.leaf)
 
-        What pyarrow has not found, they may find: they cut the blanks of a CHAR, have another rule for the writer's
-        time zone, or another calendar.
-        """
-        question, path = self.question, file.file_path
-        kind = str(question.column.type)
-        with closing(self._access.open(path, file.file_size_in_bytes)) as source:
-            tail = read_tail(source)
-            mapping = name_mapping_of(question.table)
-            found = ColumnsInFile(leaves_of(tail), question.schema, mapping, {}).find(question.field_id)
-            if not isinstance(found, FoundColumn):
-                return
-            column = found.leaf.column
-            values = orc_values(column, kind, tail.writer)
-            reasons = [values.reason] if isinstance(values, Unknown) else []
-            if column.kind == "TIMESTAMP":
-                footers = (read_stripe_footer(source, tail, stripe) for stripe in tail.stripes)
-                reasons += [zone_doubt(column, footer.writer_timezone) for footer in footers]
-        if ColumnType.parse(kind).family in _DAYS:
-            day = 1 if ColumnType.parse(kind).family == "date" else _DAY
-            if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
-                reasons.append("readers disagree on the calendar of days before 1582-10-15")
-        if any(reasons):
-            raise UnsupportedFeatureError(next(filter(None, reasons)), file=path, column=question.column.name)
 
-    def _refuse_early_times(self, path: str) -> None:
-        """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""
-        if ColumnType.parse(str(self.question.column.type)).family != "timestamp":
-            return
-        values: list[Any] = [one.value for one in self.question.literals.values()]
-        if any(value < 0 and value % _SECOND for value in values):
-            raise UnsupportedFeatureError(
-                "readers disagree on fractions of a second before 1970 in ORC files",
-                file=path,
-                column=self.question.column.name,
-            )
+def refuse_doubt(question: ValueQuestion, file: OpenOrc, leaf: OrcLeaf) -> None:
+    """Raise :class:`UnsupportedFeatureError` if other readers may read other values from a column of an ORC file.
+
+    What pyarrow has not found, they may find: they cut the blanks of a CHAR, have another rule for the writer's time
+    zone, or another calendar.
+    """
+    kind, column = ColumnType.parse(str(question.column.type)), leaf.column
+    values = orc_values(column, str(question.column.type), file.tail.writer)
+    reasons = [values.reason] if isinstance(values, Unknown) else []
+    if column.kind == "TIMESTAMP":
+        reasons += [zone_doubt(column, file.footer(part).writer_timezone) for part in range(file.parts)]
+    if kind.family in _DAYS:
+        day = 1 if kind.family == "date" else _DAY
+        if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
+            reasons.append("readers disagree on the calendar of days before 1582-10-15")
+    if any(reasons):
+        raise UnsupportedFeatureError(next(filter(None, reasons)), file=file.name, column=question.column.name)
+
+
+def refuse_early_times(question: ValueQuestion, path: str) -> None:
+    """Raise :class:`UnsupportedFeatureError` for times that ORC readers do not agree on."""
+    if ColumnType.parse(str(question.column.type)).family != "timestamp":
+        return
+    values: list[Any] = [one.value for one in question.literals.values()]
+    if any(value < 0 and value % _SECOND for value in values):
+        reason = "readers disagree on fractions of a second before 1970 in ORC files"
+        raise UnsupportedFeatureError(reason, file=path, column=question.column.name)

@@ -7,29 +7,31 @@ Writers cut bounds of long strings, so a bound may have the beginning of a value
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FloatType, NestedField, PrimitiveType
 
 from sidecar.access import Access
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
-from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.orc.statistics.bounds import compared_column
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.chunk_statistics import stated_bounds
 from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import ColumnChunk, Footer, read_footer
+from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.page_bounds import claimed_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds, Comparable, Unknown
@@ -174,49 +176,36 @@ def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bou
     )
 
 
-def traces_in_file(question: ValueQuestion, file: DataFile, access: Access) -> Iterator[ValueTrace]:
-    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none.
-
-    Bounds that are not believed name values too.
-    """
+def traces_in_file(table: Table, question: ValueQuestion, file: DataFile, access: Access) -> Iterator[ValueTrace]:
+    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none."""
     if file.file_format != FileFormat.PARQUET:
         return
-    table = question.table
-    try:
-        with closing(access.open(file.file_path, file.file_size_in_bytes)) as opened:
-            source = unlock(opened, access.keys)
-            footer = read_footer(source)
-            mapping = name_mapping_of(table)
-            found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
-            if not isinstance(found, FoundColumn) or not found.leaf.compared.compares_with(str(question.column.type)):
-                return
-            stored = [group.columns.stored[found.leaf.index] for group in footer.row_groups]
-            named = NamedValues(question, found.leaf.compared)
-            yield from _in_chunks(question, file, footer, stored, named)
-            here = (group.columns.get(found.leaf.index) for group in footer.row_groups)
-            chunks = [chunk for chunk in here if chunk is not None]
-            columns, _ = read_page_indexes(source, footer, chunks, [])
-    except SidecarError:
-        return
-    for chunk, column in zip(chunks, columns, strict=True):
+    with suppress(SidecarError), closing(access.open(file.file_path, file.file_size_in_bytes)) as opened:
+        source = unlock(opened, access.keys)
+        footer, mapping = read_footer(source), name_mapping_of(table)
+        found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
+        if isinstance(found, FoundColumn) and found.leaf.compared.compares_with(str(question.column.type)):
+            yield from traces_of_leaf(question, file.file_path, OpenParquet(source, footer), found.leaf)
+
+
+def traces_of_leaf(question: ValueQuestion, path: str, file: OpenParquet, leaf: Leaf) -> Iterator[ValueTrace]:
+    """Yield the traces in the statistics and page indexes of a column. Bounds that are not believed name values too."""
+    footer, named = file.footer, NamedValues(question, leaf.compared)
+    for group in footer.row_groups:
+        bounds = stated_bounds(footer, group.columns.stored[leaf.index])
+        yield from _traces(question, path, "row group statistics", named, bounds)
+    here = (group.columns.get(leaf.index) for group in footer.row_groups)
+    chunks = [chunk for chunk in here if chunk is not None]
+    for chunk, column in zip(chunks, read_page_indexes(file.source, footer, chunks, [])[0], strict=True):
         if isinstance(column, ColumnIndex):
-            bounds = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
-            if isinstance(bounds, Bounds):
-                yield from _traces(question, file, "page index", named, bounds)
+            claimed = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
+            if isinstance(claimed, Bounds):
+                yield from _traces(question, path, "page index", named, claimed)
 
 
-def _in_chunks(
-    question: ValueQuestion, file: DataFile, footer: Footer, chunks: Iterable[ColumnChunk], named: NamedValues
-) -> Iterator[ValueTrace]:
-    for chunk in chunks:
-        yield from _traces(question, file, "row group statistics", named, stated_bounds(footer, chunk))
-
-
-def _traces(
-    question: ValueQuestion, file: DataFile, kind: str, named: NamedValues, bounds: Bounds
-) -> Iterator[ValueTrace]:
+def _traces(question: ValueQuestion, path: str, kind: str, named: NamedValues, bounds: Bounds) -> Iterator[ValueTrace]:
     for text, bound, cut in named.of(bounds):
-        yield trace(question, file.file_path, file.file_path, kind, text, bound, cut)
+        yield trace(question, path, path, kind, text, bound, cut)
 
 
 def values_in_stored_index(

@@ -37,7 +37,6 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.iceberg.predicates.literals import PredicateColumn, find_column, literal_of_value
 from sidecar.iceberg.predicates.unbound import equal_to, is_in, is_nan
-from sidecar.iceberg.refs import with_schema
 from sidecar.planning.file_question import FileQuestion
 
 QuestionKey = tuple[str, int, int]
@@ -71,12 +70,9 @@ class AskedValues:
 
 @dataclass(frozen=True, eq=False)
 class ValueQuestion:
-    """The values that are looked for in one column, in the type that it has in one schema of the table.
+    """The values that are looked for in one column, in the type that it has in one schema of a table or file."""
 
-    ``table`` has that schema as its current one.
-    """
-
-    table: Table
+    schema: Schema
     name: str
     column: PredicateColumn
     literals: Mapping[str, Literal[Any]]
@@ -90,11 +86,6 @@ class ValueQuestion:
         return self.column.field_id
 
     @property
-    def schema(self) -> Schema:
-        """The schema in which the column is read."""
-        return self.table.schema()
-
-    @property
     def can_match(self) -> bool:
         """Whether a value of the column's type equals one that is looked for."""
         return bool(self.literals or self.nan)
@@ -102,7 +93,7 @@ class ValueQuestion:
     @cached_property
     def key(self) -> QuestionKey:
         """What tells this question from the others of a search."""
-        return self.name, self.table.metadata.current_schema_id, self.field_id
+        return self.name, self.schema.schema_id, self.field_id
 
     @cached_property
     def projection(self) -> Schema:
@@ -140,8 +131,12 @@ class ValueQuestion:
 
     def count(self, batch: pa.RecordBatch) -> Counter[str]:
         """Count the rows of a batch (in :attr:`projection`) that have each value, by the text of the value."""
+        return self.count_values(self._values_in(batch))
+
+    def count_values(self, values: pa.Array[Any]) -> Counter[str]:
+        """Count the values of the column that are looked for, by their texts."""
         found: Counter[str] = Counter()
-        counts: Any = pc.value_counts(_plain(self._values_in(batch)))
+        counts: Any = pc.value_counts(_plain(values))
         for value, rows in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
             for text in self.texts_of(value):
                 found[text] += rows
@@ -248,7 +243,66 @@ def field_ids_of(table: Table, name: str) -> list[int]:
     return []
 
 
-class Questions:
+class ValueReader:
+    """Reads the values of conditions as literals of the columns that have their names, in one schema or several."""
+
+    def __init__(self) -> None:
+        self._made: dict[QuestionKey, ValueQuestion] = {}
+        self._refused: dict[tuple[str, str], SidecarError] = {}
+        self._accepted: set[tuple[str, str]] = set()
+        self.impossible: dict[tuple[str, str], str] = {}
+        """Why no value of the type of any column equals a value, by name of the column and text of the value."""
+
+    @property
+    def all(self) -> list[ValueQuestion]:
+        """All questions that can match, each once."""
+        return list(self._made.values())
+
+    def question(self, condition: AskedValues, schema: Schema, field_id: int) -> ValueQuestion | None:
+        """Return the question about a column of a schema; ``None`` for one without values of its own."""
+        key = condition.name, schema.schema_id, field_id
+        if key not in self._made:
+            made = self._question(condition, schema, field_id)
+            if made is None:
+                return None
+            self._made[key] = made
+        return self._made[key]
+
+    def _question(self, condition: AskedValues, schema: Schema, field_id: int) -> ValueQuestion | None:
+        try:
+            column = find_column(schema, schema.find_column_name(field_id) or condition.name)
+        except UsageError as error:  # a column inside of a list, a list, a map
+            for text, _ in condition.values:
+                self._refused.setdefault((condition.name, text), error)
+            return None
+        literals: dict[str, Literal[Any]] = {}
+        nan: list[str] = []
+        for text, value in condition.values:
+            key = condition.name, text
+            if _is_nan_of(value, column):
+                nan.append(text)
+                self._accepted.add(key)
+                continue
+            try:
+                literals[text] = literal_of_value(value, column)
+                self._accepted.add(key)
+            except SidecarError as error:
+                if _is_number_of(value, column):
+                    self.impossible[key] = error.what
+                else:
+                    self._refused.setdefault(key, error)
+        return ValueQuestion(schema, condition.name, column, literals, tuple(nan))
+
+    def check(self) -> None:
+        """Raise the error for a value that fits no column; forget reasons of values that fit some column."""
+        for key in self._accepted:
+            self.impossible.pop(key, None)
+        for key, error in self._refused.items():
+            if key not in self._accepted and key not in self.impossible:
+                raise error
+
+
+class Questions(ValueReader):
     """The questions about each snapshot of a table, made once for each schema that is needed.
 
     ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a value
@@ -259,26 +313,17 @@ class Questions:
     def __init__(
         self, table: Table, conditions: Sequence[AskedValues], schemas: Mapping[int, Schema], *, may_lack: bool = False
     ) -> None:
+        super().__init__()
         self.table = table
         self._may_lack = may_lack
         self._conditions = conditions
-        self._made: dict[tuple[str, int, int], ValueQuestion] = {}
-        self._refused: dict[tuple[str, str], SidecarError] = {}
-        self._accepted: set[tuple[str, str]] = set()
-        self.impossible: dict[tuple[str, str], str] = {}
-        """Why no value of the type of any column equals a value, by name of the column and text of the value."""
         self.by_snapshot: dict[int, list[ValueQuestion]] = {}
         """The questions about each snapshot, in the order of the conditions."""
         for snapshot_id, schema in schemas.items():
             self.by_snapshot[snapshot_id] = self._about(schema)
         if not schemas:
             self._about(table.schema())
-        self._check()
-
-    @property
-    def all(self) -> list[ValueQuestion]:
-        """All questions that can match, each once."""
-        return list(self._made.values())
+        self.check()
 
     @cached_property
     def columns_by_name(self) -> dict[str, tuple[set[int], set[str]]]:
@@ -306,14 +351,9 @@ class Questions:
             if not field_ids:
                 self.impossible |= {(condition.name, text): NO_SUCH_COLUMN for text, _ in condition.values}
             for field_id in field_ids:
-                reader = self._reader(own, field_id)
-                key = condition.name, reader.metadata.current_schema_id, field_id
-                if key not in self._made:
-                    made = self._question(condition, reader, field_id)
-                    if made is None:
-                        continue
-                    self._made[key] = made
-                asked.append(self._made[key])
+                question = self.question(condition, self._schema_of(own, field_id), field_id)
+                if question is not None:
+                    asked.append(question)
         return [question for question in asked if question.can_match]
 
     def _check_lacks(self, name: str) -> None:
@@ -328,51 +368,16 @@ class Questions:
         if not self._may_lack:
             find_column(self.table.schema(), name)  # raises the error with similar names
 
-    def _reader(self, own: Schema, field_id: int) -> Table:
-        """Return the table with a schema that has a column in the type of ``own``, or else with the newest that has it.
+    def _schema_of(self, own: Schema, field_id: int) -> Schema:
+        """Return a schema that has a column in the type of ``own``, or else the newest that has it.
 
         It is the present schema if that has this type, so that files of many snapshots are read once.
         """
+        schemas, present = self.table.schemas(), self.table.schema()
         if field_id in own.field_ids:
-            present = self.table.schema()
             is_same = field_id in present.field_ids and present.find_type(field_id) == own.find_type(field_id)
-            return self.table if is_same else with_schema(self.table, own.schema_id)
-        schemas = self.table.schemas()
-        return with_schema(self.table, max(i for i, schema in schemas.items() if field_id in schema.field_ids))
-
-    def _question(self, condition: AskedValues, reader: Table, field_id: int) -> ValueQuestion | None:
-        schema = reader.schema()
-        try:
-            column = find_column(schema, schema.find_column_name(field_id) or condition.name)
-        except UsageError as error:  # a column inside of a list, a list, a map
-            for text, _ in condition.values:
-                self._refused.setdefault((condition.name, text), error)
-            return None
-        literals: dict[str, Literal[Any]] = {}
-        nan: list[str] = []
-        for text, value in condition.values:
-            key = condition.name, text
-            if _is_nan_of(value, column):
-                nan.append(text)
-                self._accepted.add(key)
-                continue
-            try:
-                literals[text] = literal_of_value(value, column)
-                self._accepted.add(key)
-            except SidecarError as error:
-                if _is_number_of(value, column):
-                    self.impossible[key] = error.what
-                else:
-                    self._refused.setdefault(key, error)
-        return ValueQuestion(reader, condition.name, column, literals, tuple(nan))
-
-    def _check(self) -> None:
-        """Raise the error for a value that fits no column; forget reasons of values that fit some column."""
-        for key in self._accepted:
-            self.impossible.pop(key, None)
-        for key, error in self._refused.items():
-            if key not in self._accepted and key not in self.impossible:
-                raise error
+            return present if is_same else schemas[own.schema_id]
+        return schemas[max(i for i, schema in schemas.items() if field_id in schema.field_ids)]
 
 
 def _is_nan_of(value: object, column: PredicateColumn) -> bool:
