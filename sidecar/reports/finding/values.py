@@ -243,7 +243,7 @@ def field_ids_of(table: Table, name: str) -> list[int]:
     return []
 
 
-class ValueReader:
+class ConditionReader:
     """Reads the values of conditions as literals of the columns that have their names, in one schema or several."""
 
     def __init__(self) -> None:
@@ -302,7 +302,7 @@ class ValueReader:
                 raise error
 
 
-class Questions(ValueReader):
+class Questions(ConditionReader):
     """The questions about each snapshot of a table, made once for each schema that is needed.
 
     ``schemas`` has the schema in which each snapshot is read, by snapshot id. Raises :class:`UsageError` for a value
