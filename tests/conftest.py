@@ -100,7 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Print what the random cases of each door came to, and the seconds of each share of CI."""
     from tests.ci_time import shares_line
-    from tests.equivalence_tally import summary
+    from tests.life.tally import summary
 
     reports = [r for kind in ("passed", "failed") for r in terminalreporter.stats.get(kind, [])]
     for line in summary(pair for report in reports for pair in report.user_properties):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from sidecar.storage.locations import local_path
 from tests.duckdb_predicates import duckdb_condition
 from tests.engine_differences import AGREED, DIFFERENCES, ROWS, STRUCTS, Difference
 from tests.engine_tables import REFUSED, TABLES, TableDifference
-from tests.equivalence_history import History
-from tests.equivalence_truth import Truths, right_ids
+from tests.life.checks import rows_of
 from tests.life.conditions import NO, UNSAID, YES
+from tests.life.truth import right_ids, truth_of
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,8 @@ def test_pyiceberg_and_duckdb(table: Any, duckdb_iceberg: Any, expected: Differe
     rows = duckdb_iceberg.execute(f"select id from iceberg_scan(?) where {condition}", [path]).fetchall()
     assert {key for (key,) in rows} == expected.duckdb
     assert sidecar.plan(table, predicate).files_kept == 1
-    truth = Truths(History(table, random.Random(0), "parquet")).of(predicate)
+    rows = {row[1]: row for row in rows_of(table.scan().to_arrow(), table.schema())}
+    truth = truth_of(predicate, table.schema(), rows)
     assert {key for key, one in truth.items() if one.must} <= expected.scanned & expected.spark & expected.duckdb
     assert {key for key, one in truth.items() if one.may} >= expected.scanned | expected.spark | expected.duckdb
 

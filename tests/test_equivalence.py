@@ -34,12 +34,11 @@ from sidecar.planning.plan import Plan
 from sidecar.reading import table_files
 from sidecar.reading.scanning import read
 from tests.duckdb_predicates import duckdb_condition, spark_condition
-from tests.equivalence_cases import damaged, features_of, make_history
-from tests.equivalence_history import CANNOT_COMPARE, History
-from tests.equivalence_spark import go_on_in_spark
-from tests.equivalence_tally import Tally
-from tests.equivalence_truth import live_rows, right_ids, truths_at
 from tests.iceberg.cases import local
+from tests.life.pasts import CANNOT_COMPARE, Past, damaged, features_of, make_past
+from tests.life.spark_changes import go_on_in_spark, name_in_spark
+from tests.life.tally import Tally
+from tests.life.truth import live_rows, right_ids, shown, shown_rows, truth_at
 
 CASES = int(os.environ.get("SIDECAR_CASES", "0"))
 SHARE, SHARES = map(int, os.environ.get("SIDECAR_SHARE", "0/1").split("/"))
@@ -77,72 +76,66 @@ Rows = list[dict[str, Any]]
 WAYS = (as_planned, listed_manifests)
 
 
-def histories(catalog: Any, prefix: str) -> Callable[..., History]:
-    """The history of a batch, made once. ``prefix`` begins the names of its tables."""
-
-    @cache
-    def of(seed: int, flavour: str) -> History:
-        return make_history(catalog, f"db.{prefix}_{flavour}_{seed}", seed, flavour)
-
-    return of
+def pasts(catalog: Any) -> Callable[..., Past]:
+    """The table of a batch, made once."""
+    return cache(partial(make_past, catalog))
 
 
 @pytest.fixture(scope="session")
-def history(catalog: Any) -> Any:
-    """The histories of all doors of this module."""
-    return histories(catalog, "equivalence")
+def past(catalog: Any) -> Any:
+    """The tables of all doors of this module."""
+    return pasts(catalog)
 
 
 def planned_or_refused(
-    history: History, text: str, snapshot_id: int | None, allow_equality_deletes: bool = False
+    made: Past, text: str, snapshot_id: int | None, allow_equality_deletes: bool = False
 ) -> Plan | None:
     """The plan; ``None`` where equality deletes forbid it, which must be there then, or where pyiceberg fails too."""
     try:
-        return sidecar.plan(history.table, text, at=snapshot_id, allow_equality_deletes=allow_equality_deletes)
+        return sidecar.plan(made.table, text, at=snapshot_id, allow_equality_deletes=allow_equality_deletes)
     except UnsupportedFeatureError as error:
-        if history.equality_deletes and "equality deletes" in str(error):
+        if made.holds(snapshot_id).equality_deletes and "equality deletes" in str(error):
             return None
         if isinstance(error.__cause__, TypeError):
             # pyiceberg 0.12 compares a NULL of an identity partition with a range's end, with or without a sidecar
-            table = table_at(history.table, snapshot_id)[0]
+            table = table_at(made.table, snapshot_id)[0]
             row_filter = parse_predicate(text, table.schema())
-            before = snapshot_id or history.before_equality
+            before = snapshot_id or made.before_equality()
             with pytest.raises(TypeError):
                 table.scan(row_filter, snapshot_id=before).plan_files()
             return None
         raise
 
 
-def same_as_pyiceberg(
-    tally: Tally, history: History, number: int, text: str, snapshot_id: int | None, said: Any
-) -> None:
-    truths, by_engine = truths_at(history, snapshot_id), None
+def same_as_pyiceberg(tally: Tally, made: Past, number: int, text: str, snapshot_id: int | None, said: Any) -> None:
+    by_engine = None
     for way in WAYS:
         with way():
-            planned = planned_or_refused(history, text, snapshot_id)
+            planned = planned_or_refused(made, text, snapshot_id)
         if planned is None:
             return
-        columns = projected(history, number, snapshot_id)
+        columns = projected(made, number, snapshot_id)
         if by_engine is None:
-            by_engine = live_rows(history, tuple(columns or ["*"]), snapshot_id, planned.row_filter)
-            truth = truths.of(text)
+            by_engine = live_rows(made, tuple(columns or ["*"]), snapshot_id, planned.row_filter)
+            truth = truth_at(made, text, snapshot_id)
             tally.cases += 1
         found = _rows(planned, number, columns)
-        ids, without = _ids(found), partial(ids_without, history, text, snapshot_id)
+        ids, without = _ids(found), partial(ids_without, made, text, snapshot_id)
         right = right_ids(truth, ids, _ids(by_engine), without)
-        tally.compare(found.to_pylist(), truths.rows_of(right, columns).to_pylist(), (way.__name__, *said))
+        wanted = shown_rows(made, right, columns, snapshot_id)
+        tally.compare(shown(made, found, snapshot_id), wanted, (way.__name__, *said))
         if number % 6 != 3:
             assert found.schema.equals(by_engine.schema), said
         if number % 5 == 2:
             most = 1 + number % 3
-            few = sidecar.scan(history.table, text, ["id"], most, at=snapshot_id)
+            few = sidecar.scan(made.table, text, ["id"], most, at=snapshot_id)
             assert few.num_rows == min(most, found.num_rows), said
             assert _ids(few) <= ids, said
 
 
-def projected(history: History, number: int, snapshot_id: int | None) -> list[str] | None:
+def projected(made: Past, number: int, snapshot_id: int | None) -> list[str] | None:
     """The columns that a case reads: the id, at times one beside it, or all."""
-    names = table_at(history.table, snapshot_id)[0].schema().as_arrow().names
+    names = table_at(made.table, snapshot_id)[0].schema().as_arrow().names
     other = names[number % len(names)]
     return None if number % 8 == 0 else ["id", other] if number % 4 == 1 and other != "id" else ["id"]
 
@@ -153,26 +146,26 @@ def _rows(planned: Plan, number: int, columns: list[str] | None) -> pa.Table:
     return read(planned, columns)
 
 
-def same_as_a_semi_join(tally: Tally, history: History, text: str, said: Any) -> None:
+def same_as_a_semi_join(tally: Tally, made: Past, text: str, said: Any) -> None:
     """Keys of a random column: the rows that pyiceberg finds, as far as their value is a key."""
-    if history.equality_deletes:
+    if made.head().equality_deletes:
         return
-    column = history.rng.choice([name for name in history.values if "." not in name])
-    truths = truths_at(history)
-    everything = truths.rows[column]
-    chosen = history.rng.sample(range(len(everything)), min(len(everything), history.rng.choice([1, 3, 20])))
-    keys = everything.take(pa.array(chosen, pa.int64())).combine_chunks()
+    column = made.rng.choice([name for name in made.values if "." not in name])
+    rows = live_rows(made, ("id", column))
+    values = rows[column].to_pylist()
+    chosen = made.rng.sample(range(len(values)), min(len(values), made.rng.choice([1, 3, 20])))
+    keys = rows[column].take(pa.array(chosen, pa.int64())).combine_chunks()
     asked = {_normal(key) for key in keys.to_pylist()} - {None}
-    ids = {key for key, value in zip(truths.ids, everything.to_pylist(), strict=True) if _normal(value) in asked}
-    row_filter = parse_predicate(text, history.table.schema())
-    by_engine = _ids(live_rows(history, ("id",), None, row_filter)) & ids
-    truth = {key: one for key, one in truths.of(text).items() if key in ids}
+    ids = {key for key, value in zip(rows["id"].to_pylist(), values, strict=True) if _normal(value) in asked}
+    row_filter = parse_predicate(text, made.table.schema())
+    by_engine = _ids(live_rows(made, ("id",), None, row_filter)) & ids
+    truth = {key: one for key, one in truth_at(made, text).items() if key in ids}
     tally.cases += 1
     for way in WAYS:
         with way():
-            found = sidecar.scan(history.table, text, ["id"], keys={column: keys})
-        right = right_ids(truth, _ids(found), by_engine, partial(ids_without, history, text))
-        tally.compare(found.to_pylist(), truths.rows_of(right, ["id"]).to_pylist(), (way.__name__, *said, column, keys))
+            found = sidecar.scan(made.table, text, ["id"], keys={column: keys})
+        right = right_ids(truth, _ids(found), by_engine, partial(ids_without, made, text))
+        tally.compare(shown(made, found), shown_rows(made, right, ["id"]), (way.__name__, *said, column, keys))
 
 
 def _normal(value: Any) -> Any:
@@ -180,16 +173,16 @@ def _normal(value: Any) -> Any:
     return "NaN" if value != value else value
 
 
-def without_sidecar(history: History) -> Table:
+def without_sidecar(made: Past) -> Table:
     """The table as if no sidecar had been built."""
-    table = copy(history.table)
+    table = copy(made.table)
     table.metadata = table.metadata.model_copy(update={"statistics": []})
     return table
 
 
-def ids_without(history: History, text: str, snapshot_id: int | None = None) -> set[int]:
+def ids_without(made: Past, text: str, snapshot_id: int | None = None) -> set[int]:
     """The ids that are found without a sidecar."""
-    return _ids(sidecar.scan(without_sidecar(history), text, ["id"], at=snapshot_id))
+    return _ids(sidecar.scan(without_sidecar(made), text, ["id"], at=snapshot_id))
 
 
 def _ids(rows: pa.Table) -> set[int]:
@@ -227,14 +220,12 @@ def readable_spark_tables(number: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 5 * BATCH, pyiceberg_tables))
-def test_pyiceberg(
-    history: Any, seed: int, flavour: str, monkeypatch: pytest.MonkeyPatch, record_property: Any
-) -> None:
+def test_pyiceberg(past: Any, seed: int, flavour: str, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
     monkeypatch.setattr(table_files, "SMALL", 0)
     if seed % 2:  # else pyiceberg gets most files whole
         monkeypatch.setattr(table_files, "TOO_MUCH", math.inf)
     tally = Tally("pyiceberg")
-    made = history(seed, flavour)
+    made = past(seed, flavour)
     with damaged(made) as damage:
         for number in range(BATCH):
             snapshot_id = made.snapshot()
@@ -248,15 +239,15 @@ def test_pyiceberg(
 
 
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES or 4 * BATCH, duckdb_tables))
-def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, record_property: Any) -> None:
+def test_duckdb(past: Any, duckdb_iceberg: Any, seed: int, flavour: str, record_property: Any) -> None:
     """The rows that DuckDB finds in the table, by the files that they stand in: all of them are kept."""
     tally = Tally("DuckDB")
-    made = history(seed, flavour)
+    made = past(seed, flavour)
     duckdb_iceberg.execute("set TimeZone = 'UTC'")
     with damaged(made) as damage:
         place = local(made.table.metadata_location)
         duckdb_iceberg.execute(f"create or replace temp table live as from iceberg_scan('{place}')")
-        stands_in = _files_of_ids(made, duckdb_iceberg)
+        stands_in = made.places()
         for number in range(BATCH):
             text = made.predicate()
             schema = made.table.schema()
@@ -264,7 +255,7 @@ def test_duckdb(history: Any, duckdb_iceberg: Any, seed: int, flavour: str, reco
             condition = duckdb_condition(bound, schema)
             keys = duckdb_iceberg.execute(f"select id from live where {condition}").fetchall()
             rows = {key for (key,) in keys}
-            truth = truths_at(made).of(text)
+            truth = truth_at(made, text)
             asked = {key for key, one in truth.items() if one.must or (one.may and key in rows)}
 
             for way in WAYS:
@@ -286,36 +277,26 @@ def _kept(planned: Plan, stands_in: Mapping[int, str]) -> set[int]:
     return {key for key, file in stands_in.items() if file in files}
 
 
-def _kept_without(history: History, text: str, stands_in: Mapping[int, str]) -> set[int]:
+def _kept_without(made: Past, text: str, stands_in: Mapping[int, str]) -> set[int]:
     """The same of the plan without a sidecar."""
-    return _kept(sidecar.plan(without_sidecar(history), text, allow_equality_deletes=True), stands_in)
-
-
-def _files_of_ids(made: History, duckdb_iceberg: Any) -> dict[int, str]:
-    """The file that each id is in, as DuckDB reads the files."""
-    files = sidecar.plan(made.table, "true", allow_equality_deletes=True).kept_files
-    listed = {str(local(file)): file for file in files}
-    if not listed:
-        return {}
-    rows = duckdb_iceberg.execute("select id, filename from read_parquet(?, filename=true)", [list(listed)]).fetchall()
-    return {key: listed[name] for key, name in rows}
+    return _kept(sidecar.plan(without_sidecar(made), text, allow_equality_deletes=True), stands_in)
 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 5 or 2 * BATCH, spark_tables))
-def test_spark(spark: Any, history: Any, seed: int, flavour: str, record_property: Any) -> None:
+def test_spark(spark: Any, past: Any, seed: int, flavour: str, record_property: Any) -> None:
     """Spark's own reader with all files and with those that are left, in two jobs for all predicates.
 
     A table's branch is read too. pyiceberg's table is at times older than what Spark did to it, or than the last
     change of the schema, after which there is no snapshot.
     """
     tally = Tally("Spark")
-    made: History = history(seed, flavour)
-    before = made.table.catalog.load_table(made.table.name())
+    made: Past = past(seed, flavour)
+    before = made.catalog.load_table(made.name)
     go_on_in_spark(spark, made)
     table = [made.table, made.older or before, before][seed % 3]
-    name = "cat." + ".".join(made.table.name())
-    names = [name, f"{name}.branch_side"] if "side" in made.table.metadata.refs else [name]
+    name = name_in_spark(made)
+    names = [name, *(f"{name}.branch_{branch}" for branch in made.branches()[1:2])]
     # filters are not pushed into these: Iceberg 1.12 binds those of a branch to the schema of the branch's snapshot
     whole = {name: spark.table(name).localCheckpoint() for name in names}
     asked = [(names[n % 3 == 2 and len(names) > 1], made.predicate()) for n in range(BATCH)]
@@ -340,10 +321,10 @@ def test_spark(spark: Any, history: Any, seed: int, flavour: str, record_propert
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 25 or BATCH, readable_spark_tables))
-def test_pyiceberg_after_spark(spark: Any, history: Any, seed: int, flavour: str, record_property: Any) -> None:
+def test_pyiceberg_after_spark(spark: Any, past: Any, seed: int, flavour: str, record_property: Any) -> None:
     """Tables that Spark has changed, with deletion vectors, through pyiceberg's door."""
     tally = Tally("pyiceberg after Spark")
-    made: History = history(seed, flavour)
+    made: Past = past(seed, flavour)
     go_on_in_spark(spark, made)
     askable = [column for column in made.columns if made.values[column] not in CANNOT_COMPARE]
     for number in range(8):
@@ -352,7 +333,7 @@ def test_pyiceberg_after_spark(spark: Any, history: Any, seed: int, flavour: str
     tally.finish(record_property)
 
 
-def _condition(made: History, text: str) -> str:
+def _condition(made: Past, text: str) -> str:
     schema = made.table.schema()
     return spark_condition(bind(schema, parse_predicate(text, schema), True), schema)
 

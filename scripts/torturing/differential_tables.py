@@ -21,10 +21,10 @@ from pyiceberg.table import Table
 import sidecar
 from scripts.fuzzing.sidecar_files import section_changed
 from scripts.fuzzing.sidecar_layout import put_section
-from tests.equivalence_cases import make_history
 from tests.iceberg.cases import local, predicate
 from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table
 from tests.iceberg.forging import Forgery, sections_of
+from tests.life.pasts import make_past
 from tests.reports.find_cases import as_text, leaves, name_of, random_table, random_value
 from tests.tables import new_catalog
 
@@ -79,11 +79,11 @@ def histories(catalog: SqlCatalog, number: int, each: int) -> Iterator[Case]:
     """Tables that were changed a dozen times; of some numbers none can be made."""
     flavour = "mixed" if number % 3 == 2 else "parquet"
     try:
-        made = make_history(catalog, f"db.h_{flavour}_{number}", number, flavour)
+        made = make_past(catalog, number, flavour)
     except Exception as error:  # pyiceberg refuses some of the random changes
         print(f"no history {number}, {flavour}: {error!r}"[:100])
         return
-    if made.present():
+    if made.table.current_snapshot() is not None:
         asked = [(made.predicate(), made.snapshot()) for _ in range(each)]
         yield case_of(f"history {flavour} {number}", made.table, asked)
 

@@ -6,7 +6,7 @@ Each returns what it did, or ``None`` if it does not apply now, and tells the mo
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
 from pyiceberg.types import (
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -25,13 +26,13 @@ from pyiceberg.types import (
     LongType,
     PrimitiveType,
     StringType,
+    TimestampType,
 )
 
-from tests import equivalence_changes as schema_changes
-from tests import equivalence_files as files
 from tests.iceberg.cases import delete_by_equality, local
 from tests.iceberg.mixed_tables import append_odd_orc
 from tests.iceberg.table_cases import delete_by_position
+from tests.life import files
 from tests.life.conditions import askable_columns
 from tests.life.sidecar_changes import (
     build,
@@ -46,13 +47,17 @@ from tests.life.table_life import Change, Contents, Life, Staged
 from tests.life.values import Row
 
 WIDER: dict[type[IcebergType], PrimitiveType] = {IntegerType: LongType(), FloatType: DoubleType()}
+NEW: dict[str, PrimitiveType] = {
+    "l": LongType(), "d": DoubleType(), "s": StringType(), "day": DateType(), "ts": TimestampType(),
+}  # fmt: skip
+"""Columns that are added, by the first name of their values."""
 
 
-def append(life: Life) -> str:
+def append(life: Life, branch: str | None = None, counts: Sequence[int] = (1, 3, 8, 30)) -> str:
     """Rows come to a branch."""
-    branch = life.rng.choice([*["main"] * 3, *life.branches()])
+    branch = branch or life.rng.choice([*["main"] * 3, *life.branches()])
     rows = life.begin(branch)
-    data, new = life.new_rows(life.rng.choice([1, 3, 8, 30]))
+    data, new = life.new_rows(life.rng.choice(counts))
     can_be_orc = life.mixed and branch == "main" and not life.table.spec().fields
     if can_be_orc and life.rng.random() < 0.5:
         append_odd_orc(life.table, data, life.rng)
@@ -152,14 +157,14 @@ def delete_by_positions(life: Life) -> str | None:
     return f"delete {len(gone)} by position"
 
 
-def delete_by_equality_of(life: Life) -> str | None:
+def delete_by_equality_of(life: Life, name: str | None = None) -> str | None:
     """An equality delete file, by ids or by values of another column."""
     rows = life.begin()
     if not rows or life.table.format_version == 1 or all(spec.fields for spec in life.table.specs().values()):
         return None
     kinds = (IntegerType, LongType, StringType, DecimalType)
     names = [n for n, (_, k) in askable_columns(life.schema).items() if isinstance(k, kinds) and "." not in n]
-    name = life.rng.choice(["id", *sorted(names)])
+    name = name or life.rng.choice(["id", *sorted(names)])
     field_id = life.schema.find_field(name).field_id
     some = [rows[key][field_id] for key in life.rng.sample(sorted(rows), min(len(rows), 4)) if field_id in rows[key]]
     values = [value for value in some if value is not None]
@@ -180,7 +185,7 @@ def import_file(life: Life) -> str:
     """A file comes that may come back later."""
     rows, rng = life.begin(), life.rng
     data, new = life.new_rows(rng.choice([6, 14]))
-    name = f"imported-{len(life.history.log)}-{rng.getrandbits(30)}.parquet"
+    name = f"imported-{len(life.log)}-{rng.getrandbits(30)}.parquet"
     key, part = max(files.partitions(life.table, data), key=lambda one: one[1].num_rows)
     file = files.imported(life.table, part, name, key)
     assert file is not None
@@ -236,7 +241,7 @@ def create_branch(life: Life) -> str | None:
     known = life.known_snapshots()
     if not known or len(life.branches()) > 2:
         return None
-    name = f"branch{len(life.history.log)}"
+    name = f"branch{len(life.log)}"
     life.table.manage_snapshots().create_branch(life.rng.choice(known), name).commit()
     return f"create {name}"
 
@@ -245,7 +250,7 @@ def create_tag(life: Life) -> str | None:
     known = life.known_snapshots()
     if not known:
         return None
-    life.table.manage_snapshots().create_tag(life.rng.choice(known), f"tag{len(life.history.log)}").commit()
+    life.table.manage_snapshots().create_tag(life.rng.choice(known), f"tag{len(life.log)}").commit()
     return "create a tag"
 
 
@@ -317,14 +322,6 @@ def expire_snapshots(life: Life) -> str | None:
     return "expire snapshots"
 
 
-def _schema_change(change: Callable[[Any], str | None]) -> Change:
-    def run(life: Life) -> str | None:
-        return change(life.history)
-
-    run.__name__ = change.__name__
-    return run
-
-
 def promote_column(life: Life) -> str | None:
     """A number gets a wider type."""
     schema, open_ = life.schema, []
@@ -342,11 +339,60 @@ def promote_column(life: Life) -> str | None:
     return f"promote {name} to {wider}"
 
 
-rename_column = _schema_change(schema_changes.rename_column)
-drop_column = _schema_change(schema_changes.drop_column)
-add_column = _schema_change(schema_changes.add_column)
-drop_and_add_column = _schema_change(schema_changes.drop_and_add_column)
-upgrade = _schema_change(schema_changes.upgrade)
+def rename_column(life: Life) -> str:
+    old = life.rng.choice(life.changeable_columns())
+    top, _, below = old.rpartition(".")
+    new = f"{below}_{len(life.log)}"
+    with life.table.update_schema() as update:
+        update.rename_column(tuple(old.split(".")), new)
+    life.values[f"{top}.{new}" if top else new] = life.values.pop(old)
+    return f"rename {old}"
+
+
+def drop_column(life: Life) -> str | None:
+    open_ = [n for n in life.changeable_columns() if "." not in n]
+    if len(open_) < 6:
+        return None
+    name = life.rng.choice(open_)
+    with life.table.update_schema() as update:
+        update.delete_column(name)
+    life.dropped.append((name, life.values.pop(name)))
+    return f"drop {name}"
+
+
+def drop_and_add_column(life: Life) -> str | None:
+    """A column dropped and added again under its name at once, of the same values or of others."""
+    done = drop_column(life)
+    if done is None:
+        return None
+    life.table.refresh()
+    name, value = life.dropped[-1]
+    value = value if value in NEW and life.rng.random() < 0.5 else life.rng.choice(sorted(NEW))
+    with life.table.update_schema() as update:
+        update.add_column(name, NEW[value])
+    life.values[name] = value
+    return f"{done} and add it again"
+
+
+def add_column(life: Life) -> str:
+    """A column, at times under the name of one that was dropped."""
+    known = [(name, value) for name, value in life.dropped if name not in life.values and value in NEW]
+    if known and life.rng.random() < 0.7:
+        name, value = life.rng.choice(known)
+    else:
+        name, value = f"new{len(life.log)}", life.rng.choice(sorted(NEW))
+    with life.table.update_schema() as update:
+        update.add_column(name, NEW[value])
+    life.values[name] = value
+    return f"add {name}"
+
+
+def upgrade(life: Life) -> str | None:
+    if life.table.format_version > 1:
+        return None
+    with life.table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+    return "upgrade to version 2"
 
 
 def swap_columns(life: Life) -> str | None:
@@ -360,6 +406,7 @@ def swap_columns(life: Life) -> str | None:
     for old, new in ((one, "between"), (two, one), ("between", two)):
         with life.table.update_schema() as update:
             update.rename_column(old, new)
+    life.values[one], life.values[two] = life.values[two], life.values[one]
     return f"swap {one} and {two}"
 
 
@@ -374,9 +421,23 @@ def change_partitions(life: Life) -> str | None:
         fields += [(n, DayTransform()) for n, (_, k) in columns.items() if str(k) == "timestamp" and "." not in n]
         name, transform = rng.choice(fields)
         with table.update_spec() as spec:
-            spec.add_field(name, transform, f"{name}_part{len(life.history.log)}")
+            spec.add_field(name, transform, f"{name}_part{len(life.log)}")
         return f"partition by {transform} of {name}"
-    return schema_changes.change_partitions(life.history)
+    taken = [f.name for f in table.spec().fields]
+    if taken and rng.random() < 0.5:
+        name = rng.choice(taken)
+        with table.update_spec() as spec:
+            spec.remove_field(name)
+        return f"remove partition {name}"
+    used = {f.source_id for f in table.spec().fields}
+    open_ = [n for n, v in life.values.items() if v in ("part", "bo")]
+    open_ = [n for n in open_ if table.schema().find_field(n).field_id not in used]
+    if not open_:
+        return None
+    name = rng.choice(sorted(open_))
+    with table.update_spec() as spec:
+        spec.add_identity(name)
+    return f"partition by {name}"
 
 
 def move(life: Life) -> str | None:
@@ -392,7 +453,7 @@ def move(life: Life) -> str | None:
     for path in _with_paths(target):
         path.write_bytes(path.read_bytes().replace(location.encode(), new_location.encode()))
     catalog.drop_table(old)
-    life.history.table = catalog.register_table(life.name, f"{new_location}/metadata/{current}")
+    life.table = catalog.register_table(life.name, f"{new_location}/metadata/{current}")
     for names in (life.files_of_snapshots, life.ids_of_files, life.staged, life.returned):
         names.clear()
     return "move the table"
@@ -413,13 +474,3 @@ CHANGES: dict[Change, int] = {
     register_others: 1, embed: 2, move: 1, damage: 1,
 }  # fmt: skip
 """The changes, and how often each is tried."""
-
-
-def run(life: Life, change: Change, seed: int) -> str | None:
-    """Change the table; its log says what was done."""
-    life.choose(seed)
-    done = change(life)
-    if done is not None:
-        life.history.log.append(done)
-    life.table.refresh()
-    return done

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import shutil
 import tempfile
@@ -20,13 +19,16 @@ from tests.life import changes, spark_changes
 from tests.life.checks import check
 from tests.life.sidecar_changes import build
 from tests.life.spark_changes import check_in_spark
-from tests.life.table_life import Change, Life, SharedCatalog
+from tests.life.table_life import Change, Life, SharedCatalog, numbers
 from tests.serving.served import served as served_catalog
 from tests.tables import new_catalog
 
 SEEDS = st.integers(0, (1 << 16) - 1)
 """What a change chooses and what is asked afterwards."""
-numbers = itertools.count(1)
+
+
+KINDS = ("plain", "served", "encrypted", "mixed")
+"""Kinds of tables that pyiceberg writes, by their seed: one is read by a client of a server too, one has ORC files."""
 
 
 class Grid:
@@ -52,6 +54,8 @@ class Lives(RuleBasedStateMachine):
     """A life that has begun; its rules are those of a subclass."""
 
     grid = Grid()
+    known: Mapping[Change, int]
+    """The changes, and how often each is tried."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,15 +69,15 @@ class Lives(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.life = self.new_life(seed)
         for change in (changes.append, changes.append, build):
-            changes.run(self.life, change, seed)
+            self.life.do(change, seed)
         if self.life.place.can_commit_version_3:
-            changes.run(self.life, spark_changes.upgrade_to_3, seed)  # at times, see there
+            self.life.do(spark_changes.upgrade_to_3, seed)  # at times, see there
 
     def step(self, change: Change, seed: int) -> None:
         """Do one change, and all checks."""
         assert self.life is not None
         self.grid.tried[change.__name__] += 1
-        if changes.run(self.life, change, seed) is not None:
+        if self.life.do(change, seed) is not None:
             self.grid.done[change.__name__] += 1
             self.check(self.life, seed)
 
@@ -94,7 +98,7 @@ def lives_of(base: type[Lives], known: Mapping[Change, int]) -> type[Lives]:
         for number in range(times):
             name = change.__name__ + "_again" * number
             rules[name] = _rule_of(change, name)
-    return type(base.__name__, (base,), {**rules, "grid": Grid()})
+    return type(base.__name__, (base,), {**rules, "grid": Grid(), "known": known})
 
 
 def _rule_of(change: Change, name: str) -> Any:
@@ -116,9 +120,10 @@ class LocalLives(Lives):
         self.servers = ExitStack()
 
     def new_life(self, seed: int) -> Life:
-        mixed, encrypted, place = seed % 4 == 3, seed % 4 == 2, SharedCatalog(new_catalog(self.folder))
-        made = Life(place, next(numbers), random.Random(seed), mixed, self.more_columns, encrypted)
-        if seed % 4 == 1:
+        kind, place = KINDS[seed % len(KINDS)], SharedCatalog(new_catalog(self.folder))
+        rng, mixed, encrypted = random.Random(seed), kind == "mixed", kind == "encrypted"
+        made = Life(place, next(numbers), rng, mixed, self.more_columns, encrypted)
+        if kind == "served":
             made.client = self.servers.enter_context(served_catalog(made.catalog, commits=True)).catalog()
         return made
 

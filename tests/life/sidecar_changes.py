@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,6 @@ import sidecar
 from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import list_snapshot
 from sidecar.iceberg.refs import schema_at
-from tests.equivalence_cases import DAMAGE, spoilt
 from tests.iceberg.cases import local
 from tests.life.table_life import Life, leaf_paths
 from tests.maintenance import cases as care
@@ -22,17 +22,17 @@ from tests.maintenance import cases as care
 IN_PROCESS: dict[str, Any] = {"engine": "local"}
 
 
-def build(life: Life, **engine: Any) -> str | None:
-    """Index some columns of the head, of a branch or of an older snapshot."""
+def build(life: Life, among: Collection[str] = (), **engine: Any) -> str | None:
+    """Index some columns of the head, of a branch or of an older snapshot, or of the head ``among`` these."""
     rng, table = life.rng, life.seen()
     if table.current_snapshot() is None:
         return None
     at: int | str | None = None
-    if rng.random() < 0.25 and (known := life.known_snapshots()):
+    if not among and rng.random() < 0.25 and (known := life.known_snapshots()):
         at = rng.choice(known)
-    elif rng.random() < 0.2:
+    elif not among and rng.random() < 0.2:
         at = rng.choice(sorted(table.metadata.refs))
-    paths = leaf_paths(schema_at(table, at))
+    paths = sorted(among) or leaf_paths(schema_at(table, at))
     chosen = rng.sample(paths, rng.randint(1, len(paths)))
     kinds: Any = rng.choice([["bloom"], ["bloom", "page-index"], ["bloom", "theta"], ["bloom", "theta", "page-index"]])
     options: dict[str, Any] = {
@@ -111,6 +111,21 @@ def register_others(life: Life) -> str | None:
         return None
     care.register_others(life.table)
     return "register another writer's statistics"
+
+
+DAMAGE = ("bits", "bytes", "short", "gone")
+
+
+def spoilt(data: bytes, what: str, rng: random.Random) -> bytes | None:
+    """The bytes of a file after one kind of :data:`DAMAGE`; ``None`` if it is gone."""
+    if what == "gone":
+        return None
+    if what == "short":
+        return data[: rng.randrange(len(data))]
+    whole = bytearray(data)
+    for at in rng.sample(range(len(whole)), min(len(whole), 1 if what == "bits" else len(whole) // 50)):
+        whole[at] ^= 1 << rng.randrange(8)
+    return bytes(whole)
 
 
 def damage(life: Life) -> str | None:

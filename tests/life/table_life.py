@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -18,9 +19,8 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType
 
-from tests import equivalence_files as files
-from tests.equivalence_history import History
 from tests.iceberg.cases import local
+from tests.life import files
 from tests.life.conditions import askable_columns
 from tests.life.encrypted import encrypt, keys_of
 from tests.life.values import SCHEMA, Row, by_field_id, make_record
@@ -82,6 +82,9 @@ class SharedCatalog(NamedTuple):
     can_commit_version_3: bool = False
 
 
+numbers = itertools.count(1)
+
+
 @dataclass
 class Life:
     """A table while it changes. ``name`` ends with its number, which grows when the table moves."""
@@ -101,8 +104,13 @@ class Life:
     """Other properties of the table than :data:`PROPERTIES`."""
     contents: dict[int, Contents] = field(default_factory=dict)
     """The snapshots whose rows are known. Not all are: an overwrite by pyiceberg is two of them, for one."""
-    history: History = field(init=False)
-    """What changes of the schema need."""
+    table: Table = field(init=False)
+    log: list[str] = field(default_factory=list)
+    """What was done, for messages."""
+    values: dict[str, str] = field(default_factory=dict)
+    """The columns that changes of the schema may take, each with the first name of its values."""
+    dropped: list[tuple[str, str]] = field(default_factory=list)
+    """Columns that were dropped, likewise."""
     indexed: list[str] = field(default_factory=list)
     """Columns that were indexed, by the names that they had then."""
     returned: dict[str, DataFile] = field(default_factory=dict)
@@ -124,6 +132,11 @@ class Life:
     ids_of_files: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.table = self.new_table()
+        self.values = {name: name.rpartition(".")[2] for name in askable_columns(self.table.schema())}
+
+    def new_table(self) -> Table:
+        """The table before anything happens to it."""
         without = NOT_IN_ORC if self.mixed else NOT_IN_SPARK if self.spark else ()
         version = "2" if self.spark else self.rng.choice(["1", "2", "2", "2"])
         written = random.Random(repr(self.rng.getstate()))  # nothing is drawn, so that lives stay as they were
@@ -132,15 +145,8 @@ class Life:
         fields = [f for f in SCHEMA.fields if f.name not in without]
         kinds = [LongType(), StringType(), DoubleType(), TimestampType()]
         fields += [NestedField(100 + n, f"more{n}", kinds[n % 4]) for n in range(self.more_columns)]
-        schema = Schema(*fields)
-        table = self.catalog.create_table(self.name, schema, properties=properties)
-        self.history = History(table, self.rng, "mixed" if self.mixed else "parquet")
-        self.history.values = {name: name for name in table.schema().column_names if self._may_change(table, name)}
-
-    @staticmethod
-    def _may_change(table: Table, name: str) -> bool:
-        """Whether changes of the schema may take the column: not those inside of others, nor these themselves."""
-        return "." not in name and table.schema().find_field(name).field_type.is_primitive
+        table: Table = self.catalog.create_table(self.name, Schema(*fields), properties=properties)
+        return table
 
     @property
     def name(self) -> str:
@@ -150,10 +156,6 @@ class Life:
     def catalog(self) -> Any:
         """pyiceberg's catalog of the table."""
         return self.place.catalog
-
-    @property
-    def table(self) -> Table:
-        return self.history.table
 
     def seen(self) -> Table:
         """The table, at times as a client of the server has it."""
@@ -171,9 +173,19 @@ class Life:
         used = {f.source_id for spec in self.table.specs().values() for f in spec.fields}
         return sorted(n for n, (key, _) in askable_columns(self.schema).items() if n != "id" and key not in used)
 
+    def do(self, change: Change, seed: int | None = None) -> str | None:
+        """Change the table, with the choices of a seed; its log says what was done."""
+        if seed is not None:
+            self.choose(seed)
+        done = change(self)
+        if done is not None:
+            self.log.append(done)
+        self.table.refresh()
+        return done
+
     def choose(self, seed: int) -> random.Random:
         """The choices of the next change."""
-        self.rng = self.history.rng = random.Random(seed)
+        self.rng = random.Random(seed)
         return self.rng
 
     def head(self, branch: str = "main") -> Contents:
@@ -181,10 +193,14 @@ class Life:
         snapshot = self.table.metadata.snapshot_by_name(branch)
         return Contents() if snapshot is None else self.contents[snapshot.snapshot_id]
 
+    def holds(self, snapshot_id: int | None = None) -> Contents:
+        """What a snapshot holds, or ``main``."""
+        return self.head() if snapshot_id is None else self.contents[snapshot_id]
+
     def branches(self) -> list[str]:
-        """The branches, ``main`` first."""
-        refs = self.table.metadata.refs.items()
-        return ["main", *sorted(n for n, r in refs if r.snapshot_ref_type == SnapshotRefType.BRANCH and n != "main")]
+        """The branches whose rows are known, ``main`` first."""
+        refs = [(n, r) for n, r in self.table.metadata.refs.items() if r.snapshot_id in self.contents and n != "main"]
+        return ["main", *sorted(n for n, ref in refs if ref.snapshot_ref_type == SnapshotRefType.BRANCH)]
 
     def note(self, contents: Contents, branch: str = "main") -> None:
         """Record what a branch holds after a change."""
@@ -214,10 +230,14 @@ class Life:
         """Rows that the table does not have, for pyarrow and for the model."""
         keys = range(self.next_id, self.next_id + count)
         self.next_id += count
-        records = [make_record(self.schema, key, self.rng, self.mixed) for key in keys]
+        records = self.records(keys)
         made = pa.Table.from_pylist(records, schema=self.schema.as_arrow())
         written = made.to_pylist(maps_as_pydicts="strict")  # as the columns' types hold them
         return made, {key: by_field_id(self.schema, record) for key, record in zip(keys, written, strict=True)}
+
+    def records(self, keys: range) -> list[dict[str, Any]]:
+        """New rows in the present schema, by names."""
+        return [make_record(self.schema, key, self.rng, self.mixed) for key in keys]
 
     def new_files(self, data: pa.Table) -> list[DataFile]:
         """Rows as data files that no snapshot has yet."""

@@ -18,9 +18,9 @@ from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import observe
 from sidecar.maintenance import costs, sidecar_update
 from sidecar.puffin.types import THETA
-from tests.equivalence_files import append, data_files
 from tests.iceberg.cases import local
 from tests.iceberg.registering_cases import blobs_of, set_foreign
+from tests.life.files import append, data_files
 from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])

@@ -16,8 +16,8 @@ from sidecar.errors import Problem, UsageError
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.storage.source import BytesSource
-from tests import equivalence_files
 from tests.iceberg.cases import INDEXED, append, create, local, replaced
+from tests.life import files
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,6 @@ def test_a_file_that_one_commit_names_twice_is_no_problem(catalog: Any) -> None:
     """Its fingerprint is ambiguous, so that plans keep it; nothing about it is wrong."""
     table = create(catalog, "db.verify_twice", files=2, partitioned=False)
     data_file = next(iter(table.scan().plan_files())).file
-    equivalence_files.append(table, [data_file] * 2)
+    files.append(table, [data_file] * 2)
     sidecar.build(table.refresh(), ["i"], engine="local")
     assert sidecar.verify(table.refresh(), data=True).problems == []

@@ -29,7 +29,7 @@ def test_the_life_of_a_table_of_version_3(
     doing = (spark_changes.delete, by_pyiceberg(refresh), spark_changes.update, spark_changes.refresh_in_spark)
     for change, seed in zip(doing, (10, 1, 7, 4), strict=True):  # the first deletes beside the files
         machine.step(change, seed)
-    assert [machine.grid.done[change.__name__] for change in doing] == [1, 1, 1, 1], machine.life.history.log
+    assert [machine.grid.done[change.__name__] for change in doing] == [1, 1, 1, 1], machine.life.log
     table = machine.life.table
     head = table.current_snapshot()
     assert table.format_version == 3

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.equivalence_cases import damaged
-from tests.equivalence_history import History
-from tests.equivalence_spark import go_on_in_spark
-from tests.equivalence_tally import Tally
+from tests.life.pasts import Past, damaged
+from tests.life.spark_changes import go_on_in_spark
+from tests.life.tally import Tally
 from tests.serving.served import Served, served
 from tests.test_equivalence import (
     BATCH,
@@ -24,15 +23,15 @@ from tests.test_equivalence import (
     _numbered,
     batches,
     besides_pruned,
-    histories,
+    pasts,
     spark_tables,
 )
 
 
 @pytest.fixture(scope="module")
-def history(catalog: Any) -> Any:
-    """Histories of this module's own: others may change theirs."""
-    return histories(catalog, "served_spark")
+def past(catalog: Any) -> Any:
+    """Tables of this module's own: others may change theirs."""
+    return pasts(catalog)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +48,13 @@ def server(spark: Any, catalog: Any) -> Iterator[Served]:
 @pytest.mark.jvm
 @pytest.mark.parametrize(("seed", "flavour"), batches(CASES * 2 // 5 or BATCH, spark_tables))
 def test_served_spark(
-    spark: Any, server: Served, history: Callable[..., History], seed: int, flavour: str, record_property: Any
+    spark: Any, server: Served, past: Callable[..., Past], seed: int, flavour: str, record_property: Any
 ) -> None:
     tally = Tally("served Spark")
-    made = history(seed, flavour)
+    made = past(seed, flavour)
     go_on_in_spark(spark, made)
-    place = ".".join(made.table.name())
-    places = [place, f"{place}.branch_side"] if "side" in made.table.metadata.refs else [place]
+    place = made.name
+    places = [place, *(f"{place}.branch_{branch}" for branch in made.branches()[1:2])]
     # filters are not pushed into these: Iceberg 1.12 binds those of a branch to the schema of the branch's snapshot
     whole = {place: spark.table(f"cat.{place}").localCheckpoint() for place in places}
     asked = [(places[n % 3 == 2 and len(places) > 1], made.predicate()) for n in range(BATCH)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import (
     ArrowScan,
     _dataframe_to_data_files,
@@ -26,7 +26,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionFieldValue, PartitionKey, partition_record_value
 from pyiceberg.schema import Schema
-from pyiceberg.table import FileScanTask, Table, WriteTask
+from pyiceberg.table import Table, WriteTask
 from pyiceberg.transforms import IdentityTransform
 
 from tests.iceberg.cases import local
@@ -136,30 +136,3 @@ def _described(table: Table, path: str, footer: Any, key: PartitionKey, size: in
         spec_id=table.metadata.default_spec_id,
         **statistics.to_serialized_dict(),
     )
-
-
-def rows_of_all_files(
-    table: Table,
-    row_filter: BooleanExpression,
-    fields: tuple[str, ...],
-    snapshot_id: int | None,
-    before_equality: int | None = None,
-) -> pa.Table:
-    """pyiceberg's rows of a predicate with no file left out: its bounds of floats leave out some that match.
-
-    ``before_equality``: the snapshot before the equality deletes of the present one, which are not applied, since
-    pyiceberg plans no scan of what has some.
-    """
-    projection = table.scan(row_filter, selected_fields=fields, snapshot_id=snapshot_id).projection()
-    tasks = list(table.scan(snapshot_id=before_equality or snapshot_id).plan_files())
-    if before_equality is not None:
-        tasks += _added_last(table)
-    return ArrowScan(table.metadata, table.io, projection, row_filter).to_table(tasks)
-
-
-def _added_last(table: Table) -> list[FileScanTask]:
-    """The files of the last append, as they are without deletes."""
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    own = [m for m in snapshot.manifests(table.io) if m.added_snapshot_id == snapshot.snapshot_id]
-    return [FileScanTask(entry.data_file) for manifest in own for entry in manifest.fetch_manifest_entry(table.io)]
