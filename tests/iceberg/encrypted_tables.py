@@ -90,31 +90,10 @@ def rows(number: int, count: int = ROWS) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], schema=ARROW)
 
 
-def encrypted_table(
-    catalog: Any,
-    name: str,
-    files: int = 4,
-    *,
-    encrypted: bool = True,
-    plaintext_footer: bool = True,
-    bounds: tuple[int, ...] = (),
-    row_group_size: int = ROWS,
-    key: bytes | None = None,
-) -> Table:
-    """``ssn`` is encrypted with a key of its own. ``bounds`` are field ids of which manifests have them.
-
-    With ``key``, footers and all columns are encrypted with that one, and no key server has a part in it.
-    """
+def encrypted_table(catalog: Any, name: str, files: int = 4, **options: Any) -> Table:
+    """A table of so many files, with the options of :func:`add_encrypted`."""
     table: Table = catalog.create_table(name, SCHEMA)
-    add_encrypted(
-        table,
-        range(files),
-        encrypted=encrypted,
-        plaintext_footer=plaintext_footer,
-        bounds=bounds,
-        row_group_size=row_group_size,
-        key=key,
-    )
+    add_encrypted(table, range(files), **options)
     return catalog.load_table(name)
 
 
@@ -128,7 +107,11 @@ def add_encrypted(
     row_group_size: int = ROWS,
     key: bytes | None = None,
 ) -> None:
-    """Append files in one commit, with one manifest."""
+    """Append files in one commit, with one manifest.
+
+    ``ssn`` is encrypted with a key of its own. ``bounds`` are field ids of which manifests have them. With ``key``,
+    footers and all columns are encrypted with that one, and no key server has a part in it.
+    """
     made = []
     for number in numbers:
         path = f"{table.location()}/data/part-{number:04}.parquet"
@@ -140,20 +123,20 @@ def add_encrypted(
             append.append_data_file(file)
 
 
+def file_properties(columns: list[str], plaintext_footer: bool = True) -> Any:
+    """Encryption of some columns, with one key of the key server for all of them."""
+    config = pe.EncryptionConfiguration(
+        "footer", column_keys={"column": columns}, plaintext_footer=plaintext_footer, double_wrapping=False
+    )
+    return pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), config)
+
+
 @cache
 def _file(number: int, encrypted: bool, plaintext_footer: bool, row_group_size: int, key: bytes | None) -> bytes:
     """The bytes of a file, which is in many tables of the tests."""
-    config = pe.EncryptionConfiguration(
-        footer_key="footer",
-        column_keys={"column": ["ssn"]},
-        plaintext_footer=plaintext_footer,
-        double_wrapping=False,
-    )
     properties = None
-    if encrypted and key is None:
-        properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), config)
-    elif encrypted:
-        properties = pe.create_encryption_properties(key)
+    if encrypted:
+        properties = file_properties(["ssn"], plaintext_footer) if key is None else pe.create_encryption_properties(key)
     sink = io.BytesIO()
     pq.write_table(
         rows(number), sink, row_group_size=row_group_size, write_page_index=True, encryption_properties=properties

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pyarrow.parquet as pq
-import pyarrow.parquet.encryption as pe
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from sidecar.crypto.keys import EncryptionKeys
 from tests.iceberg.cases import local
-from tests.iceberg.encrypted_tables import Kms, bundle_keys
+from tests.iceberg.encrypted_tables import bundle_keys, file_properties
 
 
 def encrypt(file: DataFile, rng: random.Random) -> DataFile:
@@ -20,14 +19,9 @@ def encrypt(file: DataFile, rng: random.Random) -> DataFile:
     rows, footer = pq.read_table(path), pq.read_metadata(path)
     paths = [footer.row_group(0).column(n).path_in_schema for n in range(footer.num_columns)]
     secret = [one for one in paths if one != "id" and rng.random() < 0.4] or [paths[-1]]
-    config = pe.EncryptionConfiguration(
-        "footer", column_keys={"column": secret}, plaintext_footer=True, double_wrapping=False
-    )
-    properties = pe.CryptoFactory(Kms).file_encryption_properties(pe.KmsConnectionConfig(), config)
     path.unlink()
-    pq.write_table(
-        rows, path, row_group_size=12, data_page_size=64, write_page_index=True, encryption_properties=properties
-    )
+    sizes = {"row_group_size": 12, "data_page_size": 64, "write_page_index": True}
+    pq.write_table(rows, path, **sizes, encryption_properties=file_properties(secret))
     file[5], file[13] = path.stat().st_size, None  # the size, and where row groups begin
     return file
 

@@ -68,11 +68,11 @@ def refresh(life: Life, **engine: Any) -> str | None:
 
 
 def _unless_damaged(life: Life, run: Callable[[], Any]) -> Any:
-    """What ``run`` returns; ``None`` if it is refused, because what cannot be read is replaced by ``force`` alone."""
+    """What ``run`` returns; ``None`` if it is refused: a damaged file that it names is replaced by force alone."""
     try:
         return run()
     except SidecarError as error:
-        if not life.damaged or "--force" not in str(error):
+        if "--force" not in str(error) or not any(name in str(error) for name in life.damaged):
             raise
         return None
 

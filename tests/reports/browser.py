@@ -43,7 +43,7 @@ _FAINT = """(() => {
             if (opacity === 1) return [r, g, b];
             if (opacity > 0) throw new Error("a background that is half transparent");
         }
-        return [255, 255, 255];
+        throw new Error("no background");  // what a browser then shows depends on its colour scheme
     };
     const found = [];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
