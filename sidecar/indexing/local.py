@@ -16,14 +16,12 @@ from concurrent.futures import Future
 import numpy as np
 
 from sidecar.data_files.formats import Metadata, read_metadata
+from sidecar.indexing.costs import FREED_BYTES
 from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, ProcessCaches, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import in_turn, report_progress
 from sidecar.storage.source import Source
-
-FREED_BYTES = 16 << 20
-"""Above what a thread has at a time while it indexes a file, for files with pages and windows of usual sizes."""
 
 
 class LocalEngine:

@@ -6,16 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from sidecar.iceberg.listing import SnapshotFile
+from sidecar.indexing.costs import LARGEST_TASK, SMALLEST_PIECE, SMALLEST_TASK, TASKS
 from sidecar.indexing.stage_one.tasks import FilePiece, UnitsTask
 from sidecar.results.choices import EngineKind
-
-MIN_BIN: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}
-"""Bytes of a small task. A task of Spark costs more to start; small ones divide the work better between threads."""
-MIN_PIECE = 16 << 20
-"""Bytes of a small piece. Smaller ones would more often have no row group, and be opened for nothing."""
-MAX_BIN = 128 << 20
-BINS = 64
-"""The number of tasks to aim for: enough to keep a pool busy; more only if tasks would exceed :data:`MAX_BIN`."""
 
 
 def make_tasks(groups: Sequence[Sequence[SnapshotFile]], engine: EngineKind) -> list[UnitsTask]:
@@ -26,11 +19,11 @@ def make_tasks(groups: Sequence[Sequence[SnapshotFile]], engine: EngineKind) -> 
     """
     numbered = [(number, file) for number, files in enumerate(groups) for file in files]
     total = sum(file.file_size for _, file in numbered)
-    size = min(max(total // BINS, MIN_BIN[engine]), MAX_BIN)
+    size = min(max(total // TASKS, SMALLEST_TASK[engine]), LARGEST_TASK)
     tasks: list[UnitsTask] = []
     pieces: list[FilePiece] = []
     held = 0
-    for piece in (piece for number, file in numbered for piece in _pieces(file, max(size, MIN_PIECE), number)):
+    for piece in (piece for number, file in numbered for piece in _pieces(file, max(size, SMALLEST_PIECE), number)):
         length = piece.stop - piece.start
         if pieces and held + length > size:
             tasks.append(UnitsTask(len(tasks), tuple(pieces)))

@@ -22,16 +22,9 @@ from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup
 from sidecar.bundle.filters.slicing import slice_blocks
 from sidecar.conversion.spool import Spool
+from sidecar.indexing.costs import PART_BYTES, PARTS_OF_GROUP, SMALL_PART_BYTES
 from sidecar.indexing.stage_one.tasks import StageResult
 from sidecar.run import in_turn, report_progress
-
-PART_BYTES = 8 << 20
-"""Bytes of one part, over the blocks of all positions, at most; more only if a single page is larger."""
-SMALL_PART_BYTES = 2 << 20
-"""Bytes of one part of a small group: threads share its parts, and they fit the cache. A large group gets fewer and
-larger parts, because each part reads a piece of every filter."""
-PARTS = 16
-"""The number of parts of a group to aim for."""
 
 UnitKey = tuple[int, int, int]
 """Identifies a filter: file ordinal, row group, field id."""
@@ -78,7 +71,7 @@ def part_step(group: BundleGroup) -> int:
     """Return the number of blocks in a part: whole pages."""
     page = group.block_step
     row = len(group.units) * BLOCK_BYTES
-    size = min(max(row * group.blocks // PARTS, SMALL_PART_BYTES), PART_BYTES)
+    size = min(max(row * group.blocks // PARTS_OF_GROUP, SMALL_PART_BYTES), PART_BYTES)
     return max(size // (row * page), 1) * page
 
 

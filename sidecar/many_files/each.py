@@ -14,8 +14,8 @@ from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
 from sidecar.results.base import PlainResult, Result, plain_data
 from sidecar.run import threads_of
+from sidecar.storage.costs import REQUESTS_AT_ONCE
 from sidecar.storage.locations import local_path
-from sidecar.storage.remote import REQUESTS_AT_ONCE
 
 R = TypeVar("R")
 

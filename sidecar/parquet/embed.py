@@ -31,9 +31,10 @@ from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_meta
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
 from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
 from sidecar.results.choices import Placement
+from sidecar.storage.costs import COPY_LENGTH
 from sidecar.storage.local import check_unchanged
 from sidecar.storage.source import Source
-from sidecar.storage.target import COPY_LENGTH, Target
+from sidecar.storage.target import Target
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 _TRAILER = 8

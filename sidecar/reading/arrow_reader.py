@@ -47,8 +47,8 @@ from sidecar.reading.file_predicate import asks_floats, in_types_of_file, may_no
 from sidecar.reading.file_view import FileView
 from sidecar.reading.known_files import KnownFiles
 from sidecar.reading.row_deletes import Deletes, read_deletes
+from sidecar.storage.costs import REMOTE_TAIL
 from sidecar.storage.locations import file_at, local_path
-from sidecar.storage.remote import REMOTE_TAIL
 
 SMALL = REMOTE_TAIL
 """Files of at most this many bytes are small: one request has all of a remote one."""

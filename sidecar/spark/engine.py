@@ -25,6 +25,7 @@ from sidecar.indexing.slices import KeptIndexes
 from sidecar.indexing.stage_one.tasks import BuildPlan, StageResult, UnitsTask, index_units
 from sidecar.results.choices import EngineKind
 from sidecar.run import report_progress
+from sidecar.spark.costs import FLUSH_BYTES, FLUSH_RECORDS
 from sidecar.spark.frames import ArrowMap, Names, kept, one_each, rows_of_tasks, sizes_by, spark_errors
 from sidecar.spark.same_code import REFUSED, other_code
 from sidecar.spark.workers import on_workers
@@ -33,11 +34,6 @@ RESULTS = pa.schema(Names(task=pa.int32(), part=pa.int32(), last=pa.bool_(), rec
 RESULTS_DDL = "task int, part int, last boolean, records binary, indexes binary"
 """Schema of the results. The records of a task are divided into parts, of which the last one is marked. Each part has
 the filters and page indexes of its own records, one after the other. Bytes are at most 2 GiB a row."""
-
-FLUSH_BYTES = 4 << 20
-"""Bytes of the indexes of a part, about. Spark's virtual machine makes several copies of a row."""
-FLUSH_RECORDS = 20_000
-"""Records of a part, at most."""
 
 
 class SparkEngine:

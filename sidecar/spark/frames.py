@@ -9,18 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.errors import SidecarError, StorageError, foreign_reason
+from sidecar.spark.costs import MOST_OF_A_TASK, MOST_PARTITIONS, PARTITION_BYTES
 
 Names = dict[str, pa.DataType]
 """Column types by name, of which a schema is made."""
 
 ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A function for ``mapInArrow``."""
-
-PARTITION_BYTES = 16 << 20
-"""Bytes of a partition that goes to the driver, about. Spark's virtual machine makes several copies of it."""
-MOST_OF_A_TASK = 64 << 20
-"""Bytes of one task's results above which results are divided anew: a partition has all results of a task."""
-MOST_PARTITIONS = 2_000
 
 
 def partitions_for(size: int) -> int:

@@ -20,12 +20,9 @@ from pyiceberg.io.fsspec import FsspecInputFile, FsspecOutputFile
 from pyiceberg.typedef import Properties
 
 from sidecar.dependencies.pyspark import gateway_of, jvm_of
+from sidecar.spark.costs import BY_FILE, WRITTEN_AT_ONCE
 from sidecar.spark.jvm import ICEBERG, iceberg_class, java_errors
 
-BY_FILE = 16 << 10
-"""Bytes of a range from which on the way over a file is the faster one."""
-WRITTEN_AT_ONCE = 4 << 20
-"""Bytes that are collected before they are sent to the JVM."""
 MEMORY = "/dev/shm"
 """The folder for ranges that go over a file, where the system has it."""
 

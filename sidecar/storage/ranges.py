@@ -7,12 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from sidecar.errors import DamagedFileError
 from sidecar.run import in_turn
+from sidecar.storage.costs import DIGEST_STEP, LARGE_READ
 from sidecar.storage.source import Source, costs_no_request, gap_of, requests_at_once
-
-_MOST_JOINED = 1 << 20
-"""A local read of this many bytes is not made longer: copying its parts costs more than another read."""
-_DIGEST_STEP = 8 << 20
-"""Bytes that are hashed at once: a request to a store takes long, and each step waits for the interpreter's lock."""
 
 
 def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
@@ -37,8 +33,8 @@ def digest_ranges(source: Source, ranges: Sequence[tuple[int, int]]) -> bytes:
     digest = hashlib.sha256()
     for offset, length in ranges:
         digest.update(length.to_bytes(8, "little"))
-        for at in range(offset, offset + length, _DIGEST_STEP):
-            digest.update(source.read(at, min(_DIGEST_STEP, offset + length - at)))
+        for at in range(offset, offset + length, DIGEST_STEP):
+            digest.update(source.read(at, min(DIGEST_STEP, offset + length - at)))
     return digest.digest()
 
 
@@ -62,7 +58,7 @@ def try_ranges(
     """Like :func:`read_ranges`, but return the error in place of a damaged range's bytes. Storage errors raise."""
     order = sorted(range(len(ranges)), key=lambda i: ranges[i])
     near = gap_of(source) if gap is None else gap
-    most = _MOST_JOINED if costs_no_request(source) else source.size
+    most = LARGE_READ if costs_no_request(source) else source.size
     runs: list[tuple[int, int, list[int]]] = []
     at = 0
     while at < len(order):

@@ -1,10 +1,8 @@
 """Reads remote files through pyiceberg's ``FileIO``, with a limit of time for each request.
 
-The cost of a request decides how ranges are fetched. A local read takes microseconds. A request to an object
-store takes tens of milliseconds, enough time to transfer a megabyte. For remote files, one request therefore
-fetches the last :data:`REMOTE_TAIL` bytes, where footers and indexes are, and keeps them; ranges with up to
-:data:`REMOTE_GAP` bytes between them share a request; and several requests run at the same time
-(:mod:`sidecar.storage.ranges`).
+The cost of a request (:mod:`sidecar.storage.costs`) decides how ranges are fetched. One request fetches the last
+:data:`REMOTE_TAIL` bytes, where footers and indexes are, and keeps them. Ranges with up to :data:`REMOTE_GAP` bytes
+between them share a request, and several requests run at the same time (:mod:`sidecar.storage.ranges`).
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtim
 
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, foreign_reason
+from sidecar.storage.costs import REMOTE_GAP, REMOTE_TAIL, REQUESTS_AT_ONCE
 from sidecar.storage.locations import file_at, local_path, refuse_control_characters
 from sidecar.storage.source import check_range
 from sidecar.storage.stores import denied_hint
@@ -24,15 +23,6 @@ from sidecar.storage.stores import denied_hint
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-REMOTE_GAP = 256 * 1024
-"""Ranges of a remote file that are at most this many bytes apart are fetched in one read."""
-REMOTE_TAIL = 256 * 1024
-"""The first read that reaches the end of a remote file fetches this many bytes of its tail and keeps them.
-
-Any read of a shorter file fetches the whole file. Both need a known file length.
-"""
-REQUESTS_AT_ONCE = 8
-"""Ranges of a remote file that are requested at the same time."""
 ANSWER_SECONDS = 120.0
 """Seconds that a read from a remote file system of fsspec may take, all attempts of its client together.
 

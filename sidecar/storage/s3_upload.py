@@ -30,8 +30,9 @@ from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import StorageError
 from sidecar.run import in_turn
 from sidecar.run_log import size as size_text
+from sidecar.storage.costs import REQUESTS_AT_ONCE
 from sidecar.storage.locations import file_at
-from sidecar.storage.remote import REQUESTS_AT_ONCE, FileIOSource, fetch
+from sidecar.storage.remote import FileIOSource, fetch
 from sidecar.storage.source import Source, check_range, stored_file
 
 if TYPE_CHECKING:

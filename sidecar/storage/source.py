@@ -12,9 +12,8 @@ import threading
 from typing import Any, Protocol
 
 from sidecar.errors import DamagedFileError
+from sidecar.storage.costs import COALESCE_GAP
 
-COALESCE_GAP = 16 * 1024
-"""Ranges of a local file that are at most this many bytes apart are fetched in one read."""
 AnyPath = str | os.PathLike[str]
 """A path or URL as callers give it; ``os.fspath`` makes text of it."""
 

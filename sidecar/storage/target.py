@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sidecar.dependencies.pyiceberg import fsspec_of
 from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reason
 from sidecar.failpoints import hit
+from sidecar.storage.costs import COPY_LENGTH, FLUSHED_STEP, JOINED_WRITE, KERNEL_COPY_LENGTH
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COPY_LENGTH = 8 << 20
-"""Bytes per step of a copy that the kernel cannot do alone."""
 
 HELD_LENGTH = 8
 """Bytes that are held back until the rest of a local file is on disk. Without them neither a Parquet file (the length
@@ -56,9 +55,6 @@ Secrets = Mapping[str, Any]
 """Properties whose secret values are kept out of errors, see :func:`sidecar.errors.redact`."""
 
 _PUFFIN_END = b"PFA1"
-_JOINED_LENGTH = 64 << 10
-_BEGUN_LENGTH = 2 << 20
-_KERNEL_COPY_LENGTH = 256 << 20
 _BLOCK = 4096
 
 
@@ -161,7 +157,7 @@ class _LocalTarget:
             return
         view = view.cast("B")
         with _storage_errors("cannot write", self.name):
-            if len(view) > _JOINED_LENGTH:
+            if len(view) > JOINED_WRITE:
                 self._store(self._held)
                 self._store(view[:-HELD_LENGTH])
                 self._held = bytes(view[-HELD_LENGTH:])
@@ -205,7 +201,7 @@ class _LocalTarget:
 
         Linux begins to write what it is told not to keep; what is not yet on disk stays in its cache.
         """
-        if self.position - self._begun >= _BEGUN_LENGTH and hasattr(os, "posix_fadvise"):
+        if self.position - self._begun >= FLUSHED_STEP and hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self._fd, self._begun, self.position - self._begun, os.POSIX_FADV_DONTNEED)
             self._begun = self.position
@@ -220,7 +216,7 @@ class _LocalTarget:
         """Return the bytes copied: fewer than ``length`` where the kernel cannot go on or the file ends."""
         copied = 0
         while copied < length and hasattr(os, "copy_file_range"):
-            at, step = offset + copied, min(length - copied, _KERNEL_COPY_LENGTH)
+            at, step = offset + copied, min(length - copied, KERNEL_COPY_LENGTH)
             # Whole blocks alone: XFS and Btrfs share them between the files, and then write none.
             step = min(step, -at % _BLOCK) or max(step - step % _BLOCK, min(step, _BLOCK))
             try:

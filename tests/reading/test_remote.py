@@ -24,8 +24,9 @@ from sidecar.errors import DamagedFileError, StorageError
 from sidecar.reading.known_files import KnownFiles
 from sidecar.reading.report import TableScanReport
 from sidecar.reading.scanning import MOST_THREADS, read, reading_threads
+from sidecar.storage.costs import REMOTE_GAP, REMOTE_TAIL
 from sidecar.storage.ranges import read_ranges
-from sidecar.storage.remote import REMOTE_GAP, REMOTE_TAIL, FileIOSource, read_file
+from sidecar.storage.remote import FileIOSource, read_file
 from sidecar.storage.source import CountingSource
 from tests.iceberg.cases import comparable, oracle
 from tests.iceberg.table_cases import delete_by_position

@@ -21,7 +21,8 @@ from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import command_for, reload_table
 from sidecar.spark import jvm, local_versions
 from sidecar.spark.catalog import open_spark_catalog
-from sidecar.spark.jvm_files import BY_FILE, JvmFileIO
+from sidecar.spark.costs import BY_FILE
+from sidecar.spark.jvm_files import JvmFileIO
 from sidecar.storage.locations import local_path
 
 pytestmark = pytest.mark.jvm

@@ -35,7 +35,7 @@ UNKNOWN_RATE = 0.01
 
 READ_COST = 64 * 1024
 """Bytes that may be read in vain to save a read. A local disk delivers them in 10 to 20 microseconds, the fixed cost of
-a read. Remote files join near ranges in any case (:data:`sidecar.storage.remote.REMOTE_GAP`)."""
+a read. Remote files join near ranges in any case (:data:`sidecar.storage.costs.REMOTE_GAP`)."""
 
 RowsOfPieces = Mapping[BundlePiece, list[tuple[int, int]]]
 

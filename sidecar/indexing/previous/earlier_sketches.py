@@ -24,14 +24,12 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.sidecar_files import Places
+from sidecar.indexing.costs import UNITED_AT_ONCE
 from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
 
 REMOVED_SHARE = 0.05
 """A group is left out if more than this share of its rows was removed."""
-
-UNITED_AT_ONCE = 256
-"""Sketches in memory while a column's are united: 8 MiB at the usual size."""
 
 
 @dataclass

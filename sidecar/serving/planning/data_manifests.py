@@ -20,16 +20,13 @@ from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.deletes.delete_files import partition_of
 from sidecar.iceberg.listing import read_checked
 from sidecar.iceberg.manifests import LATEST, LatestFields, entry_decoder, first_row_id_of, identity_of, latest_fields
+from sidecar.serving.planning.costs import ENTRY_BYTES, FILE_BYTES
 from sidecar.serving.protocol.encoding import encode_file
 
 _BOUNDS = pa.schema(
     [("lower", pa.binary()), ("upper", pa.binary())]
     + [(name, pa.int64()) for name in ("value_count", "null_count", "nan_count")]
 )
-ENTRY_BYTES = 2000
-"""About what an entry of a cache takes if nothing is in it. Tables without deletes have an empty entry a snapshot."""
-_OVERHEAD = 200
-"""Bytes of Python objects for each file beside its pieces."""
 
 
 class DataManifest:
@@ -97,7 +94,7 @@ class DataManifest:
         """About how many bytes of memory this takes, with encoded files for both kinds of clients."""
         avro = sum(map(len, self._raw))
         # Hexadecimal digits and names make the JSON of an entry about four times as long as its Avro bytes.
-        return ENTRY_BYTES + 5 * avro + sum(table.nbytes for table in self._bounds.values()) + _OVERHEAD * len(self)
+        return ENTRY_BYTES + 5 * avro + sum(table.nbytes for table in self._bounds.values()) + FILE_BYTES * len(self)
 
 
 def _fingerprint(entry: ManifestEntry) -> bytes:

@@ -33,6 +33,7 @@ from sidecar.planning.plan import Plan
 from sidecar.planning.planner import Planning, count_indexed
 from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
+from sidecar.serving.planning.costs import DIRECT_FILES, SAMPLED_FILES
 from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds_in_memory
 from sidecar.serving.planning.scan_binding import ScanBinding
 from sidecar.serving.planning.unindexed_predicates import UnindexedPredicates
@@ -40,10 +41,6 @@ from sidecar.serving.protocol.errors import place_of
 
 log = logging.getLogger(__name__)
 
-DIRECT_FILES = 500
-"""The most files that are encoded one by one. More are joined from manifests that are kept in memory."""
-_LOOKED_AT = 100
-"""Files that are decoded to see whether all of many files match wholly."""
 NOTHING_ASKED = "nothing-asked"
 NO_INDEX_HELPS = "no-index-helps"
 NO_SIDECAR = "no-sidecar"
@@ -168,7 +165,7 @@ def _in_memory(
     kept = asked.within(bounded.left, DroppedBy.METADATA)
     ordinals, sentinel = kept.rows.tolist(), None
     # One sentinel too many does no harm, so only the first files are looked at.
-    first = map(files.at, ordinals[:_LOOKED_AT])
+    first = map(files.at, ordinals[:SAMPLED_FILES])
     if whole and len(kept) < len(bounded) and all(whole.holds(m.file(at), m.spec_id) for m, at in first):
         sentinel = _smallest(files, bounded, ordinals, whole, planning.evaluators)
     indexed = count_indexed(opened, planning.data_lines, [asked])[1]

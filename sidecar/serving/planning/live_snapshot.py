@@ -27,7 +27,8 @@ from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, RowSpans, SetRows
 from sidecar.planning.tasks import Evaluators, count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.data_manifests import ENTRY_BYTES, DataManifest
+from sidecar.serving.planning.costs import COMPARED_AT_ONCE, DELETE_BYTES, ENTRY_BYTES, LINE_BYTES, UNPACKED
+from sidecar.serving.planning.data_manifests import DataManifest
 from sidecar.serving.protocol.encoding import encode_file
 
 
@@ -62,18 +63,10 @@ class ManifestCaches:
         """Return empty caches that take up to about ``most`` bytes."""
         return cls(
             BoundedCache(most * 3 // 4, lambda manifest: manifest.weight),
-            BoundedCache(most // 8, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * deletes.count),
-            BoundedCache(most // 16, lambda deletes: ENTRY_BYTES + _DELETE_BYTES * len(deletes)),
-            BoundedCache(most // 16, lambda lines: ENTRY_BYTES + _LINE_BYTES * len(lines)),
+            BoundedCache(most // 8, lambda deletes: ENTRY_BYTES + DELETE_BYTES * deletes.count),
+            BoundedCache(most // 16, lambda deletes: ENTRY_BYTES + DELETE_BYTES * len(deletes)),
+            BoundedCache(most // 16, lambda lines: ENTRY_BYTES + LINE_BYTES * len(lines)),
         )
-
-
-_FOR_EACH_BYTE = 12
-"""Bytes of memory for each byte of a compressed data manifest: 7 were measured for manifests that compress badly."""
-_COMPARED_AT_ONCE = 1000
-"""Files whose bounds, as columns, are compared in the time of one partition."""
-_DELETE_BYTES = 4000
-_LINE_BYTES = 2000
 
 
 class LiveSnapshot:
@@ -147,7 +140,7 @@ class LiveSnapshot:
     @property
     def fits_memory(self) -> bool:
         """Whether all data manifests can probably be kept in memory at the same time."""
-        return _FOR_EACH_BYTE * sum(line.manifest_length for line in self.data_lines) <= self._caches.data.most
+        return UNPACKED * sum(line.manifest_length for line in self.data_lines) <= self._caches.data.most
 
     @cached_property
     def starts(self) -> list[int]:
@@ -260,7 +253,7 @@ def by_bounds_in_memory(
         if isinstance(bound, AlwaysFalse) or not evaluators.manifest(manifest.line):
             keep[chosen] = False
             continue
-        evaluators.spend(len(manifest) / _COMPARED_AT_ONCE)
+        evaluators.spend(len(manifest) / COMPARED_AT_ONCE)
         flags = may_match(bound, manifest.bounds, len(manifest))[at]
         if evaluators.partition_field_ids(manifest.spec_id):
             matches, known = evaluators.partition(manifest.spec_id), dict[object, bool]()

@@ -24,7 +24,8 @@ from sidecar.iceberg.deletes.delete_files import FileKey, partition_of
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.serving.answers import Caller, Identifier, PlanAnswer, PlanFacts
 from sidecar.serving.planning.bounded_cache import BoundedCache
-from sidecar.serving.planning.file_selection import DIRECT_FILES, FileSelection, select_files
+from sidecar.serving.planning.costs import DIRECT_FILES, ORDINALS_OF_PLAN
+from sidecar.serving.planning.file_selection import FileSelection, select_files
 from sidecar.serving.planning.limits import within_limits
 from sidecar.serving.planning.live_snapshot import LiveSnapshot, ManifestCaches
 from sidecar.serving.planning.missing_partition_columns import MissingPartitionColumns
@@ -47,8 +48,6 @@ CACHE_BYTES = 256 << 20
 MOST_RESIDUALS = 16 << 20
 """The most bytes that the residuals of an answer take. Longer ones become a predicate that every row meets."""
 _KEPT_ORDINALS = 1 << 20
-_PLAN_WEIGHT = 50
-"""What a kept plan takes beside its ordinals, in ordinals of about 40 bytes."""
 _LATEST_VERSION = 3
 
 
@@ -84,7 +83,7 @@ class ScanPlanner:
         self._sidecars = SidecarPool()
         self._caches = ManifestCaches.of_size(cache_bytes)
         self._plans: BoundedCache[tuple[object, ...], list[int]] = BoundedCache(
-            _KEPT_ORDINALS, lambda ordinals: _PLAN_WEIGHT + len(ordinals)
+            _KEPT_ORDINALS, lambda ordinals: ORDINALS_OF_PLAN + len(ordinals)
         )
 
     def plan(self, table: Table, identifier: Identifier, request: bytes, caller: Caller) -> PlanAnswer:
