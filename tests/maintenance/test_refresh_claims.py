@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, schema_to_pyarrow
 from pyiceberg.types import IntegerType, LongType
 
 import sidecar
@@ -405,3 +405,20 @@ def test_a_file_without_rows_is_indexed_once(table: Any) -> None:
     assert build(table, "k").statistics_path == first.statistics_path
     table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")  # a snapshot that changes no file
     assert [refresh(table), refresh(table)] == ["registered", "current"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_copies_of_a_file_in_one_commit_are_all_served_once_one_is_indexed(table: Any, most: int) -> None:
+    build(table, "k")
+    path = f"{table.location()}/data/copied.parquet"
+    pq.write_table(rows(3).cast(schema_to_pyarrow(table.schema())), local(path))
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for _ in range(4):
+            append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+    table.append(rows(4))
+    steps = [refresh(table, max_new_files=most) for _ in range(4)]
+    assert steps[-1] == "current", "and nothing is written again"
+    found = sidecar.status(table.refresh(), min_coverage=100)
+    assert (found.waiting.files, found.missed) == (0, [])
+    assert [sidecar.scan(table, f"k = {key}").num_rows for key in (3007, 4007)] == [4, 1]
+    assert counts(table) == {1: ("161", None)}
