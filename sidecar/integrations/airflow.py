@@ -33,8 +33,9 @@ class SidecarCareOperator(BaseOperator):
 
     ``tables``: names or globs of names. ``options``: those of :func:`sidecar.care`. Both may have templates.
 
-    A failure of a table or a missed limit fails the task after all tables were cared for. Airflow tries again only if
-    storage or another commit was in the way. A table that can be registered nowhere is left alone and is no failure.
+    A failure of a table, a missed limit or a lost data file fails the task after all tables were cared for. Airflow
+    tries again only if storage or another commit was in the way. A table that can be registered nowhere is left alone
+    and is no failure.
     """
 
     template_fields: Sequence[str] = ("tables", "options")

@@ -37,9 +37,9 @@ def care_asset(
     ``name``, ``key_prefix``, ``group_name``, ``deps``: as for ``dagster.asset``; ``deps`` are what writes the tables.
     ``options``: those of :func:`sidecar.care`.
 
-    The metadata has the counts of the run, a row for each table and the path of the page. A failure of a table or a
-    missed limit raises ``dagster.Failure`` after all tables were cared for. Retries of the run are allowed only if
-    storage or another commit was in the way.
+    The metadata has the counts of the run, a row for each table and the path of the page. A failure of a table, a
+    missed limit or a lost data file raises ``dagster.Failure`` after all tables were cared for. Retries of the run are
+    allowed only if storage or another commit was in the way.
     """
 
     @dagster.asset(

@@ -49,8 +49,7 @@ def facts_of(report: CareReport) -> dict[str, int | float | str]:
 def failure_of(report: CareReport) -> str | None:
     """Return why a run has failed, a line for each reason; ``None`` if it has not, as when a table was left alone."""
     lines = [f"{one.table}: {text}" for one in report.tables for text in _failures(one)]
-    lines += [] if report.page_error is None else [f"there is no page: {report.page_error}"]
-    return "\n".join(lines) or None
+    return "\n".join(lines + ([] if report.page_error is None else [f"there is no page: {report.page_error}"])) or None
 
 
 def may_help_to_retry(report: CareReport) -> bool:
@@ -74,6 +73,7 @@ def _failures(done: CaredTable) -> list[str]:
         found += [f"not indexed: {path}: {reason}" for path, reason in done.refresh.files_failed.items()]
     found += [] if done.gc is None else list(done.gc.failed)
     found += [] if done.repair is None else list(done.repair.problems)
+    found += [done.check.to_do[0].why] if done.check is not None and done.check.lost else []
     return found + [missed.text for missed in done.missed]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import sidecar
 from sidecar.errors import StorageError
+from tests.iceberg.cases import local
 from tests.integrations.lakes import ROWS, make_shop
 
 
@@ -70,6 +71,18 @@ def test_a_limit_that_is_missed(shop: Any) -> None:
     options = {"catalog": "lake", "only": ["check"], "max_behind": timedelta(0), "min_coverage": 95}
     with pytest.raises(AirflowFailException, match=r"shop\.orders: .*95 %"):
         SidecarCareOperator(task_id="c", tables=["shop.orders"], options=options).execute({})  # type: ignore[arg-type]
+
+
+def test_a_lost_data_file_fails_the_task(shop: Any) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from sidecar.integrations.airflow import SidecarCareOperator
+
+    (task,) = shop.load_table("shop.orders").scan().plan_files()
+    Path(local(task.file.file_path)).unlink()
+    options = {"catalog": "lake", "only": ["check"]}
+    with pytest.raises(AirflowFailException, match=r"^shop\.orders: 1 data file is lost: .*\.parquet$"):
+        SidecarCareOperator(task_id="c", tables="shop.*", options=options).execute({})  # type: ignore[arg-type]
 
 
 def test_what_is_tried_again(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
