@@ -2,8 +2,7 @@
 
 Random tables are made once, whole, damaged, moved and encrypted; then each code is asked the same of all of them: plans
 by every way to find files, with keys of joins, of a server, and searches. What is compared is in
-:mod:`scripts.torturing.differential_answers`, and what is meant to differ in
-:mod:`scripts.torturing.differential_known`. ``--but notes,funnel.listed`` leaves parts of the answers out. The other
+:mod:`scripts.torturing.differential_answers`. ``--but notes,funnel.listed`` leaves parts of the answers out. The other
 checkout needs the packages of this one, no environment of its own.
 """
 
@@ -16,12 +15,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from scripts.torturing.differential_known import Known, as_this_code_answers
 from scripts.torturing.differential_tables import as_json, make_cases
 from tests.disk import spare_disk
 from tests.memoized_pyiceberg import spare_pyiceberg
@@ -47,7 +45,7 @@ def main(arguments: list[str]) -> int:
         ended = [process.wait() for process in asking]
         if any(ended):
             return 1
-        return compare(*found, but=given.but, cases=cases.read_text().splitlines())
+        return compare(*found, but=given.but)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,14 +73,10 @@ def _ask(code: Path, cases: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(ANSWERS), str(cases), str(out)], cwd=code, env=environment)
 
 
-def compare(other: Path, this: Path, but: Collection[str] = (), cases: Iterable[str] = ()) -> int:
-    """Print how many answers differ and in what, with some of each kind; return 1 if any does, or there are none.
-
-    Differences that are known to be meant are counted by their cause. ``cases`` are the lines of the tables' file.
-    """
+def compare(other: Path, this: Path, but: Collection[str] = ()) -> int:
+    """Print how many answers differ and in what, with some of each kind; return 1 if any does, or there are none."""
     features, kinds, predicates, same = Counter[str](), Counter[str](), set[str](), 0
-    causes, reads = Counter[str](), Counter[str]()
-    known = Known(cases)
+    reads = Counter[str]()
     with other.open() as lines, this.open() as others:
         for line, theirs in zip(lines, others, strict=True):
             (key, before), (asked, after) = json.loads(line), json.loads(theirs)
@@ -90,8 +84,6 @@ def compare(other: Path, this: Path, but: Collection[str] = (), cases: Iterable[
             predicates.add(repr(key[:2]))
             features.update(_features(before))
             reads.update(_reads("other", before) | _reads("this", after))
-            before, meant = as_this_code_answers(known.asked(key, before, after))
-            causes.update(meant)
             different = {name: pair for name, pair in _differences(before, after) if name not in but}
             if not different:
                 same += 1
@@ -104,8 +96,6 @@ def compare(other: Path, this: Path, but: Collection[str] = (), cases: Iterable[
     print(f"{total:,} answers to {len(predicates):,} predicates, {same:,} of them the same")
     print(", ".join(f"{name}: {count:,}" for name, count in features.items()))
     print(", ".join(f"{name}: {count:,}" for name, count in reads.items()))
-    for cause, count in causes.most_common():
-        print(f"{count:>8,} differ as meant: {cause}")
     for kind, count in kinds.most_common():
         print(f"{count:>8,} differ in {kind}")
     return 1 if kinds or not total else 0

@@ -21,11 +21,11 @@ from pyiceberg.table import Table
 import sidecar
 from scripts.fuzzing.sidecar_files import section_changed
 from scripts.fuzzing.sidecar_layout import put_section
-from tests.iceberg.cases import local, predicate
+from tests.iceberg.cases import local
 from tests.iceberg.encrypted_tables import SECRET, bundle_keys, encrypted_table
 from tests.iceberg.forging import Forgery, sections_of
 from tests.life.pasts import make_past
-from tests.reports.find_cases import as_text, leaves, name_of, random_table, random_value
+from tests.reports.find_cases import as_text, leaves, name_of, random_value
 from tests.tables import new_catalog
 
 PLAIN = {"write.avro.compression-codec": "null", "write.parquet.compression-codec": "uncompressed"}
@@ -56,7 +56,7 @@ def make_cases(folder: Path, tables: int, predicates: int, seed: int = 0) -> Ite
     """Make about so many tables, with so many predicates for each."""
     folder.mkdir(parents=True, exist_ok=True)
     catalog = new_catalog(folder, "lake")
-    shares = {histories: 0.6, searched_tables: 0.1, tables_with_segments: 0.2, encrypted_tables: 0.1}
+    shares = {histories: 0.7, tables_with_segments: 0.2, encrypted_tables: 0.1}
     for make, share in shares.items():
         for number in range(seed, seed + max(1, round(share * tables))):
             yield from make(catalog, number, predicates)
@@ -76,7 +76,7 @@ def as_json(case: Case) -> str:
 
 
 def histories(catalog: SqlCatalog, number: int, each: int) -> Iterator[Case]:
-    """Tables that were changed a dozen times; of some numbers none can be made."""
+    """Tables that were changed a dozen times, with searches; of some numbers none can be made."""
     flavour = "mixed" if number % 3 == 2 else "parquet"
     try:
         made = make_past(catalog, number, flavour)
@@ -85,24 +85,12 @@ def histories(catalog: SqlCatalog, number: int, each: int) -> Iterator[Case]:
         return
     if made.table.current_snapshot() is not None:
         asked = [(made.predicate(), made.snapshot()) for _ in range(each)]
-        yield case_of(f"history {flavour} {number}", made.table, asked)
-
-
-def searched_tables(catalog: SqlCatalog, number: int, each: int) -> Iterator[Case]:
-    """Tables with position deletes, ORC files, branches, and columns that were promoted and renamed."""
-    rng = random.Random(f"find {number}")
-    table = random_table(catalog, f"db.f_{number}", number, steps=12)
-    names = [name for name in table.schema().column_names if name in ("id", "part", "i", "l", "s", "d", "day", "ts")]
-    values = {name: name for name in table.schema().column_names} | {"renamed": "l"}
-    asked = []
-    for _ in range(each):
-        text = predicate(rng, rng.sample(names, 2), range(360), rng.choice([0, 1, 2]), values)
-        asked.append((text, _snapshot(table, rng)))
-    found = rng.sample(sorted(leaves(table).items()), 4)
-    searched = [
-        (name_of(table, field_id), str(as_text(leaf, random_value(rng, leaf, 360)))) for field_id, leaf in found
-    ]
-    yield case_of(f"searched {number}", table, asked, searched=searched)
+        columns = leaves(made.table)
+        searched = [
+            (name_of(made.table, key), as_text(columns[key], random_value(made.rng, columns[key], made.next_id)))
+            for key in made.rng.sample(sorted(columns), 4)
+        ]
+        yield case_of(f"history {flavour} {number}", made.table, asked, searched=searched)
 
 
 def tables_with_segments(catalog: SqlCatalog, number: int, each: int) -> Iterator[Case]:

@@ -217,9 +217,10 @@ class Past(Life):
         return next(one for one in known if one in self.contents and not self.contents[one].equality_deletes)
 
 
-def make_past(catalog: Any, seed: int, flavour: str) -> Past:
-    """A table whose past is drawn from ``seed``."""
-    rng, features = random.Random(f"{flavour} {seed}"), features_of(seed, flavour)
+def make_past(catalog: Any, seed: int, flavour: str, features: tuple[str, ...] | None = None) -> Past:
+    """A table whose past is drawn from ``seed``, and its features too, if they are not given."""
+    rng = random.Random(f"{flavour} {seed}")
+    features = features_of(seed, flavour) if features is None else features
     place = SharedCatalog(catalog)
     life = Past(place, next(numbers), rng, mixed=flavour == "mixed", flavour=flavour, features=features)
     counts = range(4, 9) if "transform" in features else range(8, 31)

@@ -17,7 +17,6 @@ from scripts.torturing.differential_tables import (
     WHOLE,
     Case,
     histories,
-    searched_tables,
     tables_with_segments,
 )
 from sidecar.planning.files import cheapest
@@ -32,7 +31,7 @@ MAKERS = [
     *((tables_with_segments, number) for number in (0, 1, 3)),
     (histories, 1),
     (histories, 4),
-    (searched_tables, 0),
+    (histories, 2),
 ]
 """Tables with few and with more than 64 files, in one or several segments, moved, partitioned, with deletes."""
 

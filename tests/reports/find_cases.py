@@ -1,11 +1,10 @@
-"""Tables with a random past, and a slow search in them: pyarrow reads every data file whole, Python compares."""
+"""A slow search in tables with a past: pyarrow reads every data file whole, Python compares."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -16,87 +15,15 @@ import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import DecimalType, DoubleType, FloatType, LongType, StringType
+from pyiceberg.types import FloatType
 
-import sidecar
 from sidecar.reports.finding.results import FindReport
-from tests.iceberg.cases import LITERALS, SPECIAL, _value, append, local
-from tests.iceberg.mixed_tables import READABLE, append_orc
-from tests.iceberg.table_cases import delete_by_position
+from tests.iceberg.cases import LITERALS, SPECIAL, _value, local
 
 NAMES = (
     "id", "part", "i", "l", "f", "d", "dec9", "dec18", "dec38", "s", "b", "day", "ts", "tz", "bo", "st.x", "st.y",
 )  # fmt: skip
-"""Columns of :data:`READABLE`."""
-COUNT = 30
-"""Rows of a commit."""
-OPERATIONS = ["append"] * 4 + ["orc"] * 2 + ["positions"] * 2 + ["delete", "schema", "branch", "tag", "stage", "build"]
-
-
-def random_table(catalog: Any, name: str, seed: int, steps: int = 10) -> Table:
-    """A table after random operations: see :data:`OPERATIONS`."""
-    rng = random.Random(seed)
-    table: Table = catalog.create_table(name, READABLE, properties={"write.parquet.row-group-limit": "12"})
-    append(table, 0, COUNT)
-    changes = _schema_changes()
-    for step in range(1, steps):
-        operation = rng.choice(OPERATIONS)
-        if operation == "orc" and "x9" in table.schema().column_names:
-            operation = "append"
-        if operation == "append":
-            _append(table, step * COUNT)
-        elif operation == "orc":
-            append_orc(table, _rows(table, step * COUNT), row_index_stride=10)
-        elif operation == "positions":
-            files = [task.file for task in table.scan().plan_files()]
-            chosen = rng.sample(files, min(2, len(files)))
-            places = {file.file_path: sorted(rng.sample(range(file.record_count), 3)) for file in chosen}
-            delete_by_position(table, places)
-        elif operation == "delete":
-            if not any(one.content == 1 for one in table.current_snapshot().manifests(table.io)):
-                table.delete(f"id in ({rng.randrange(step * COUNT)}, {rng.randrange(step * COUNT)})")
-        elif operation == "schema":
-            change = next(changes, None)
-            if change is not None:
-                with table.update_schema() as update:
-                    change(update)
-        elif operation in ("branch", "tag"):
-            with table.manage_snapshots() as manage:
-                make = manage.create_branch if operation == "branch" else manage.create_tag
-                make(table.current_snapshot().snapshot_id, f"{operation}{step}")
-        elif operation == "stage":
-            before = table.current_snapshot().snapshot_id
-            _append(table, step * COUNT)
-            with table.manage_snapshots() as manage:
-                manage.rollback_to_snapshot(before)
-        else:
-            names = [name for name in ("i", "l", "renamed", "s", "d") if name in table.schema().column_names]
-            sidecar.build(table, names, kinds=["bloom", "page-index"], engine="local")
-        table.refresh()
-    return table
-
-
-def _schema_changes() -> Iterator[Any]:
-    yield lambda update: update.update_column("i", LongType())
-    yield lambda update: update.rename_column("l", "renamed")
-    yield lambda update: update.update_column("f", DoubleType())
-    yield lambda update: update.update_column("dec9", DecimalType(20, 2))
-    yield lambda update: update.delete_column("s")
-    yield lambda update: update.add_column("s", StringType())
-
-
-def _append(table: Table, start: int) -> None:
-    table.append(_rows(table, start))
-
-
-def _rows(table: Table, start: int) -> pa.Table:
-    from tests.iceberg.cases import rows
-
-    made = rows(start, COUNT, start, READABLE.as_arrow())
-    renamed = made.rename_columns(["renamed" if name == "l" else name for name in made.column_names])
-    wanted = table.schema().as_arrow()
-    names = renamed.column_names if "renamed" in wanted.names else made.column_names
-    return made.rename_columns(names).select(wanted.names).cast(wanted)
+"""Columns of :data:`tests.iceberg.mixed_tables.READABLE`."""
 
 
 def leaves(table: Table) -> dict[int, str]:

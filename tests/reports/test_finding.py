@@ -13,18 +13,19 @@ from pyiceberg.manifest import ManifestFile
 import sidecar
 from sidecar.reports.finding.find import find
 from tests.iceberg.cases import local, replaced
+from tests.life.pasts import make_past
 from tests.reports.find_cases import (
     as_text,
     asked_once,
     found_by,
     leaves,
     name_of,
-    random_table,
     random_value,
     slow_search,
 )
 
-SEEDS = (0, 2, 3)
+SEEDS = (4, 9, 18)
+"""Pasts with rows deleted by position, columns renamed, promoted and dropped, snapshots staged, a branch."""
 
 
 def assert_right(table: Any, rng: random.Random, asked: int = 8, **options: Any) -> int:
@@ -36,10 +37,11 @@ def assert_right(table: Any, rng: random.Random, asked: int = 8, **options: Any)
         values = [random_value(rng, leaf, 300) for _ in range(3)]
         texts = [as_text(leaf, value) for value in values]
         report = find(table, {name_of(table, field_id): texts}, all_snapshots=True, **options)
-        assert report.not_asked == []
+        assert all("time zone" in one.reason for one in report.not_asked)  # readers disagree about some in ORC files
+        assert leaf in ("ts", "tz") or not report.not_asked
         assert asked_once(report)
         ruled_out += sum(report.ruled_out_by.values())
-        for value, text in zip(values, texts, strict=True):
+        for value, text in zip(values, texts, strict=True) if not report.not_asked else ():
             expected = slow_search(table, field_id, value, snapshots)
             assert found_by(report, field_id, text) == expected, (leaf, text)
             (condition,) = [one for one in report.conditions if one.value == text]
@@ -54,13 +56,13 @@ def found_any(report: Any, text: str) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_finds_what_a_full_read_finds(catalog: Any, seed: int) -> None:
-    table = random_table(catalog, f"db.find{seed}", seed)
+    table = make_past(catalog, seed, "mixed", ()).table
     assert assert_right(table, random.Random(seed)) > 0
     assert assert_right(table, random.Random(seed), asked=2, read_all=True) == 0
 
 
 def test_a_damaged_sidecar_costs_reads_and_no_row(catalog: Any) -> None:
-    table = random_table(catalog, "db.find_damaged", 3)
+    table = make_past(catalog, 18, "mixed", ()).table
     paths = {local(entry.statistics_path) for entry in table.metadata.statistics}
     assert paths
     rng = random.Random(7)
