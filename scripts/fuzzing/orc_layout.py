@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sidecar.orc.compression import compress, decompress
+from sidecar.orc.compression import compress, decompress_stream
 from sidecar.orc.protobuf import Message, encode
 from sidecar.orc.stripe import INDEX_STREAMS, read_stripe_footer
 from sidecar.orc.tail import Stripe, read_tail
@@ -68,7 +68,7 @@ class OrcLayout:
         return self.unpacked(stream.data)
 
     def unpacked(self, data: bytes) -> bytes:
-        return decompress(data, self.tail.compression, self.tail.block_size)
+        return bytes(decompress_stream(data, self.tail.compression, self.tail.block_size))
 
     def packed(self, data: bytes) -> bytes:
         return compress(data, self.tail.compression, self.tail.block_size)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sidecar.errors import DamagedFileError, located
-from sidecar.orc.compression import decompress
 from sidecar.orc.stripe import Stream
 from sidecar.orc.tail import OrcTail
 from sidecar.storage.source import Source
@@ -47,7 +46,7 @@ def map_chunks(source: Source, tail: OrcTail, stream: Stream) -> ChunkMap:
     sizes: dict[int, int] = {}
     with located(tail.name, tail.columns[stream.column].path, stream.offset):
         for offset, chunk in _chunks(source, stream):
-            content = decompress(chunk, tail.compression, tail.block_size, offset=stream.offset + offset)
+            content = tail.content(chunk, stream.offset + offset)
             sizes[offset] = len(content)
     return ChunkMap(stream.length, sizes)
 

@@ -36,6 +36,9 @@ DEFAULT_BLOCK = 1 << 18
 JAVA_ZSTD_LEVEL, CPP_ZSTD_LEVEL = 3, 1
 """Levels of ZSTD in ORC's own writers."""
 
+MOST_CONTENT = 64 << 20
+"""The most bytes of a stream's content, unless somebody says otherwise."""
+
 _HEADER = 3
 _EXPANSION = 512
 _ZSTD_FLAGS = 4  # the offset of the flags of a frame
@@ -51,26 +54,18 @@ def bound(compressed: int, most: int) -> int:
 
 
 def decompress(
-    data: bytes | memoryview,
-    codec: str,
-    block_size: int,
-    *,
-    file: str | None = None,
-    offset: int = 0,
-    limit: int = 64 << 20,
+    data: bytes | memoryview, codec: str, block_size: int, offset: int = 0, limit: int = MOST_CONTENT
 ) -> bytes:
     """Return the content of a whole stream. Parameters and errors are those of :func:`decompress_stream`."""
-    return bytes(decompress_stream(data, codec, block_size, file=file, offset=offset, limit=limit))
+    return bytes(decompress_stream(data, codec, block_size, offset, limit))
 
 
 def decompress_stream(
     data: bytes | memoryview,
     codec: str,
     block_size: int,
-    *,
-    file: str | None = None,
     offset: int = 0,
-    limit: int = 64 << 20,
+    limit: int = MOST_CONTENT,
     before: memoryview | bytes = b"",
 ) -> bytes | memoryview:
     """Return ``before`` and the content of a whole stream, in the memory of ``data`` if that has it all in one piece.
@@ -80,19 +75,19 @@ def decompress_stream(
     codec, and content beyond ``limit``.
     """
     if codec == "NONE":
-        _check_limit(len(data), limit, file, offset)
+        _check_limit(len(data), limit, offset)
         return b"".join((before, data)) if before else data
-    chunks = _chunks_of(data, block_size, file, offset)
+    chunks = _chunks_of(data, block_size, offset)
     if codec == "ZSTD" and len(chunks) > 1:
-        sizes = _stated_sizes(chunks, block_size, file)
+        sizes = _stated_sizes(chunks, block_size)
         if min(sizes) >= 0:
-            return _decompress_in_place(before, chunks, sizes, file, limit)
+            return _decompress_in_place(before, chunks, sizes, limit)
     parts: list[bytes | memoryview] = [before] if before else []
     total = 0
     for chunk in chunks:
-        part = chunk.data if chunk.is_original else _decompressed(chunk, codec, block_size, file)
+        part = chunk.data if chunk.is_original else _decompressed(chunk, codec, block_size)
         total += len(part)
-        _check_limit(total, limit, file, chunk.offset)
+        _check_limit(total, limit, chunk.offset)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -105,7 +100,7 @@ class _PackedChunk(NamedTuple):
     is_original: bool
 
 
-def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offset: int) -> list[_PackedChunk]:
+def _chunks_of(data: bytes | memoryview, block_size: int, offset: int) -> list[_PackedChunk]:
     view, chunks = memoryview(data), list[_PackedChunk]()
     at = 0
     while at < len(view):
@@ -115,7 +110,6 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
         if end > len(data):
             raise DamagedFileError(
                 "a compression chunk ends after its stream",
-                file=file,
                 offset=offset + at,
                 expected=f"at most {max(len(data) - start, 0)} bytes",
                 found=header >> 1,
@@ -123,7 +117,6 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
         if header >> 1 > block_size:
             raise DamagedFileError(
                 "a compression chunk is longer than the block size",
-                file=file,
                 offset=offset + at,
                 expected=f"at most {block_size} bytes",
                 found=header >> 1,
@@ -133,26 +126,26 @@ def _chunks_of(data: bytes | memoryview, block_size: int, file: str | None, offs
     return chunks
 
 
-def _stated_sizes(chunks: Sequence[_PackedChunk], block_size: int, file: str | None) -> list[int]:
+def _stated_sizes(chunks: Sequence[_PackedChunk], block_size: int) -> list[int]:
     """Return the bytes of the content of ZSTD chunks, as their frames state; -1 for one that does not, or has more."""
     sizes: list[int] = []
     for chunk in chunks:
         try:
             size = len(chunk.data) if chunk.is_original else _stated_size(chunk.data)
         except _CODEC_ERRORS as error:
-            raise _broken("ZSTD", file, chunk.offset) from error
+            raise _broken("ZSTD", chunk.offset) from error
         if size > block_size:
-            raise _too_large(block_size, file, chunk.offset)
+            raise _too_large(block_size, chunk.offset)
         sizes.append(size)
     return sizes
 
 
 def _decompress_in_place(
-    before: memoryview | bytes, chunks: Sequence[_PackedChunk], sizes: Sequence[int], file: str | None, limit: int
+    before: memoryview | bytes, chunks: Sequence[_PackedChunk], sizes: Sequence[int], limit: int
 ) -> memoryview:
     """Decompress ZSTD chunks to their places after ``before`` in one piece of memory: they need not be joined."""
     total = sum(sizes)
-    _check_limit(total, limit, file, chunks[0].offset)
+    _check_limit(total, limit, chunks[0].offset)
     at = len(before)
     out = np.empty(at + total, np.uint8).data
     out[:at] = before
@@ -163,39 +156,37 @@ def _decompress_in_place(
             try:
                 _zstd_into(chunk.data, out[at : at + size])
             except _CODEC_ERRORS as error:
-                raise _broken("ZSTD", file, chunk.offset) from error
+                raise _broken("ZSTD", chunk.offset) from error
         at += size
     return out
 
 
-def _check_limit(size: int, limit: int, file: str | None, offset: int) -> None:
+def _check_limit(size: int, limit: int, offset: int) -> None:
     if size > limit:
         raise UnsupportedFeatureError(
             "the content of a stream is too large",
-            file=file,
             offset=offset,
             expected=f"at most {limit} bytes",
             found=size,
         )
 
 
-def _decompressed(chunk: _PackedChunk, codec: str, block_size: int, file: str | None) -> bytes:
+def _decompressed(chunk: _PackedChunk, codec: str, block_size: int) -> bytes:
     function = _DECOMPRESS.get(codec)
     if function is None:
-        raise UnsupportedFeatureError("this compression cannot be read", file=file, offset=chunk.offset, found=codec)
+        raise UnsupportedFeatureError("this compression cannot be read", offset=chunk.offset, found=codec)
     try:
         out = function(chunk.data, block_size)
     except _CODEC_ERRORS as error:
-        raise _broken(codec, file, chunk.offset) from error
+        raise _broken(codec, chunk.offset) from error
     if len(out) > block_size:
-        raise _too_large(block_size, file, chunk.offset)
+        raise _too_large(block_size, chunk.offset)
     return out
 
 
-def _too_large(block_size: int, file: str | None, offset: int) -> DamagedFileError:
+def _too_large(block_size: int, offset: int) -> DamagedFileError:
     return DamagedFileError(
         "the content of a compression chunk is larger than the block size",
-        file=file,
         offset=offset,
         expected=f"at most {block_size} bytes",
     )
@@ -213,8 +204,8 @@ _CODEC_ERRORS = (
 would take as long as finding its size."""
 
 
-def _broken(codec: str, file: str | None, offset: int) -> DamagedFileError:
-    return DamagedFileError(f"a compression chunk cannot be decompressed ({codec})", file=file, offset=offset)
+def _broken(codec: str, offset: int) -> DamagedFileError:
+    return DamagedFileError(f"a compression chunk cannot be decompressed ({codec})", offset=offset)
 
 
 def _zlib(data: bytes | memoryview, size: int) -> bytes:

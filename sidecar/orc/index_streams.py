@@ -25,7 +25,7 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.orc.key_hash import hash_long
 from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.bloom import decode_filters
-from sidecar.orc.compression import bound, decompress_stream
+from sidecar.orc.compression import bound
 from sidecar.orc.row_index import RowIndex, decode_row_index
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.column_statistics import ColumnStatistics, unknown_statistics
@@ -226,13 +226,7 @@ def _index(
 def _content(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> bytes | memoryview:
     tail = context.tail
     with located(tail.name, column.path, stream.offset):
-        return decompress_stream(
-            data,
-            tail.compression,
-            tail.block_size,
-            offset=stream.offset,
-            limit=bound(stream.length, MAX_STREAM),
-        )
+        return tail.content(data, stream.offset, bound(stream.length, MAX_STREAM))
 
 
 def _row_index(context: IndexContext, column: OrcColumn, stream: Stream, data: memoryview) -> RowIndex:

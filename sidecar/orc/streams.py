@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError, located
-from sidecar.orc.compression import bound, decompress_stream
+from sidecar.orc.compression import bound
 from sidecar.orc.row_index import RowIndex, positions_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
@@ -134,14 +134,7 @@ class _Pieces:
                         self._step *= 2
                         continue
                     data = data[:whole]
-                content = decompress_stream(
-                    data,
-                    tail.compression,
-                    tail.block_size,
-                    offset=offset,
-                    limit=limit,
-                    before=rest.data,
-                )
+                content = tail.content(data, offset, limit, rest.data)
             self._at += len(data)
             self._total += len(content) - len(rest)
             return np.frombuffer(content, np.uint8)
@@ -193,7 +186,7 @@ def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
             data = data[: _whole_chunks(data)]
         offset = window.stream.offset + window.start
         limit = bound(len(data), MAX_CONTENT)
-        content = decompress_stream(data, tail.compression, tail.block_size, offset=offset, limit=limit)
+        content = tail.content(data, offset, limit)
         at = rest.pop(0) if rest else 0
     skip, bits, *_ = [*rest, 0, 0]
     return Content(np.frombuffer(content, np.uint8), at, skip, bits)

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, located
-from sidecar.orc.compression import bound, decompress
+from sidecar.orc.compression import bound
 from sidecar.orc.protobuf import Message, decode
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.storage.source import Source
@@ -120,16 +120,7 @@ def read_stripe_footer(source: Source, tail: OrcTail, stripe: Stripe) -> StripeF
 
 def decode_stripe_footer(data: bytes, tail: OrcTail, stripe: Stripe) -> StripeFooter:
     """Decode a stripe footer from ``data``, its bytes in the file. Raises as :func:`read_stripe_footer`."""
-    message = decode(
-        decompress(
-            data,
-            tail.compression,
-            tail.block_size,
-            file=tail.name,
-            offset=stripe.footer_offset,
-            limit=bound(len(data), MAX_STRIPE_FOOTER),
-        )
-    )
+    message = decode(bytes(tail.content(data, stripe.footer_offset, bound(len(data), MAX_STRIPE_FOOTER))))
     encodings = [_encoding(entry) for entry in message.messages(2)]
     if len(encodings) != len(tail.columns):
         raise DamagedFileError(

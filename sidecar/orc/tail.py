@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, located
-from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, bound, decompress
+from sidecar.orc.compression import CODECS, DEFAULT_BLOCK, MAX_BLOCK, MOST_CONTENT, bound, decompress_stream
 from sidecar.orc.filter_mark import marked_columns
 from sidecar.orc.protobuf import VARINT, Message, decode
 from sidecar.orc.schema import OrcColumn, decode_columns
@@ -123,23 +123,61 @@ class Stripe:
 
 
 @dataclass(frozen=True)
-class OrcTail:
-    """A decoded tail; the messages are whole, with unknown fields."""
+class _Parts:
+    """What the postscript says: the places of the parts before it, and their compression."""
 
     name: str
     size: int
     postscript: Message
     postscript_offset: int
-    postscript_length: int
-    footer: Message
+    compression: str
+    """A name of :data:`sidecar.orc.compression.CODECS`."""
+    block_size: int
     footer_offset: int
     footer_length: int
     metadata_offset: int
     metadata_length: int
     """Bytes in the file; 0 if there is no metadata."""
-    compression: str
-    """A name of :data:`sidecar.orc.compression.CODECS`."""
-    block_size: int
+    statistics_length: int
+
+    @classmethod
+    def of(cls, source: Source, postscript: Message, end: int) -> _Parts:
+        """Return the parts before ``end``, the offset of the postscript."""
+        number = postscript.varint(2)
+        compression = CODECS[number] if number < len(CODECS) else str(number)
+        block_size = postscript.varint(3) if postscript.has(3) else DEFAULT_BLOCK
+        if compression != "NONE" and not 0 < block_size <= MAX_BLOCK:
+            raise DamagedFileError(
+                "the compression block size is out of range", expected=f"1 to {MAX_BLOCK}", found=block_size
+            )
+        footer, metadata, statistics = (postscript.varint(field) for field in (1, 5, 7))
+        if footer == 0 or footer + metadata + statistics > end:
+            raise DamagedFileError(
+                "footer, metadata and statistics do not fit into the file",
+                expected=f"together at most {end} bytes",
+                found=f"{footer} + {metadata} + {statistics}",
+            )
+        at = end - footer
+        places = at, footer, at - metadata, metadata, statistics
+        return cls(source.name, source.size, postscript, end, compression, block_size, *places)
+
+    @property
+    def postscript_length(self) -> int:
+        """Bytes of the postscript, without the byte with its length."""
+        return self.size - 1 - self.postscript_offset
+
+    def content(
+        self, data: bytes | memoryview, offset: int, limit: int = MOST_CONTENT, before: memoryview | bytes = b""
+    ) -> bytes | memoryview:
+        """Return the content of a whole stream, see :func:`sidecar.orc.compression.decompress_stream`."""
+        return decompress_stream(data, self.compression, self.block_size, offset, limit, before)
+
+
+@dataclass(frozen=True)
+class OrcTail(_Parts):
+    """A decoded tail; the messages are whole, with unknown fields."""
+
+    footer: Message
     row_index_stride: int
     num_rows: int
     writer: int
@@ -226,11 +264,11 @@ def read_tail(source: Source) -> OrcTail:
         with located(source.name, offset=postscript_offset):
             postscript = _postscript(raw)
             _check_format(postscript)
-            parts = _Parts.of(postscript, postscript_offset)
+            parts = _Parts.of(source, postscript, postscript_offset)
         if (missing := size - parts.footer_offset - len(data)) > 0:
             data = source.read(parts.footer_offset, missing) + data
         with located(source.name, offset=parts.footer_offset):
-            return _decode(source.name, size, data, postscript, postscript_offset, parts)
+            return _decode(parts, data)
 
 
 def is_orc(source: Source) -> bool:
@@ -280,72 +318,25 @@ def _check_format(postscript: Message) -> None:
         raise UnsupportedFeatureError("the file is DWRF, Meta's variant of ORC, which is not supported")
 
 
-class _Parts(NamedTuple):
-    """The places of the parts before the postscript, and their compression."""
-
-    compression: str
-    block_size: int
-    footer_offset: int
-    footer_length: int
-    metadata_offset: int
-    metadata_length: int
-    statistics_length: int
-
-    @classmethod
-    def of(cls, postscript: Message, end: int) -> _Parts:
-        number = postscript.varint(2)
-        compression = CODECS[number] if number < len(CODECS) else str(number)
-        block_size = postscript.varint(3) if postscript.has(3) else DEFAULT_BLOCK
-        if compression != "NONE" and not 0 < block_size <= MAX_BLOCK:
-            raise DamagedFileError(
-                "the compression block size is out of range", expected=f"1 to {MAX_BLOCK}", found=block_size
-            )
-        footer, metadata, statistics = (postscript.varint(field) for field in (1, 5, 7))
-        if footer == 0 or footer + metadata + statistics > end:
-            raise DamagedFileError(
-                "footer, metadata and statistics do not fit into the file",
-                expected=f"together at most {end} bytes",
-                found=f"{footer} + {metadata} + {statistics}",
-            )
-        at = end - footer
-        return cls(compression, block_size, at, footer, at - metadata, metadata, statistics)
-
-
-def _decode(name: str, size: int, data: bytes, postscript: Message, postscript_offset: int, parts: _Parts) -> OrcTail:
-    start = parts.footer_offset - (size - len(data))
-    footer = decode(
-        decompress(
-            data[start : start + parts.footer_length],
-            parts.compression,
-            parts.block_size,
-            offset=parts.footer_offset,
-            limit=bound(parts.footer_length, MAX_FOOTER),
-        )
-    )
+def _decode(parts: _Parts, data: bytes) -> OrcTail:
+    """Decode the footer in ``data``, the last bytes of the file."""
+    start = parts.footer_offset - (parts.size - len(data))
+    stored = data[start : start + parts.footer_length]
+    footer = decode(bytes(parts.content(stored, parts.footer_offset, bound(parts.footer_length, MAX_FOOTER))))
     encryption = footer.message(10)
     variants = [] if encryption is None else encryption.messages(3)
     roots = frozenset(variant.varint(1) for variant in variants)
     columns = decode_columns(footer.messages(4), roots)
-    stride, version = _count(footer.varint(8)), postscript.repeated_varints(_VERSION)
+    stride, version = _count(footer.varint(8)), parts.postscript.repeated_varints(_VERSION)
     calendar = footer.varint(11)
     end = parts.metadata_offset - parts.statistics_length
     return OrcTail(
-        name=name,
-        size=size,
-        postscript=postscript,
-        postscript_offset=postscript_offset,
-        postscript_length=size - 1 - postscript_offset,
+        **vars(parts),
         footer=footer,
-        footer_offset=parts.footer_offset,
-        footer_length=parts.footer_length,
-        metadata_offset=parts.metadata_offset,
-        metadata_length=parts.metadata_length,
-        compression=parts.compression,
-        block_size=parts.block_size,
         row_index_stride=stride,
         num_rows=_count(footer.varint(6)),
         writer=footer.varint(9),
-        writer_version=postscript.varint(6),
+        writer_version=parts.postscript.varint(6),
         software_version=footer.text(12),
         file_version=(version[0], version[1]) if len(version) > 1 else (0, 11),
         calendar=CALENDARS[calendar] if calendar < len(CALENDARS) else str(calendar),
@@ -416,13 +407,5 @@ def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
             data = tail.read_bytes[start : start + tail.metadata_length]
         else:
             data = source.read(tail.metadata_offset, tail.metadata_length)
-        metadata = decode(
-            decompress(
-                data,
-                tail.compression,
-                tail.block_size,
-                offset=tail.metadata_offset,
-                limit=bound(tail.metadata_length, MAX_FOOTER),
-            )
-        )
+        metadata = decode(bytes(tail.content(data, tail.metadata_offset, bound(tail.metadata_length, MAX_FOOTER))))
         return StripeStatistics(metadata.all_bytes(1))

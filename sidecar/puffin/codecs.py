@@ -48,8 +48,8 @@ def compressor(codec: str, length: int) -> Compressor:
     raise UsageError("unknown compression codec", expected=f"{ZSTD} or {LZ4}", found=codec)
 
 
-def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset: int) -> bytes:
-    """Return the content of ``data``. ``file`` and ``offset`` are the place of ``data``, for messages.
+def decompress(codec: str | None, data: bytes, limit: int) -> bytes:
+    """Return the content of ``data``.
 
     Raises :class:`UnsupportedFeatureError` for an unknown codec or a content of more than ``limit`` bytes,
     and :class:`DamagedFileError` for anything but exactly one frame with its content size.
@@ -57,22 +57,12 @@ def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset:
     if codec is None:
         return data
     if codec not in (ZSTD, LZ4):
-        raise UnsupportedFeatureError(
-            "unknown compression codec",
-            file=file,
-            offset=offset,
-            expected=f"{ZSTD} or {LZ4}",
-            found=shorten(codec),
-        )
+        raise UnsupportedFeatureError("unknown compression codec", expected=f"{ZSTD} or {LZ4}", found=shorten(codec))
     try:
         size = _zstd_content_size(data) if codec == ZSTD else _lz4_content_size(data)
         if size > limit:
             raise UnsupportedFeatureError(
-                "the content is larger than the limit",
-                file=file,
-                offset=offset,
-                expected=f"at most {limit} bytes",
-                found=size,
+                "the content is larger than the limit", expected=f"at most {limit} bytes", found=size
             )
         content = _zstd_content(data, size) if codec == ZSTD else _lz4_content(data, size)
     except _FrameError as error:
@@ -81,13 +71,8 @@ def decompress(codec: str | None, data: bytes, *, limit: int, file: str, offset:
         if len(content) == size:
             return content
         found = f"{len(content)} bytes instead of the stated {size}"
-    raise DamagedFileError(
-        f"not one {codec} frame with its content size",
-        file=file,
-        offset=offset,
-        expected="exactly one whole frame",
-        found=found,
-    )
+    what = f"not one {codec} frame with its content size"
+    raise DamagedFileError(what, expected="exactly one whole frame", found=found)
 
 
 class _FrameError(ValueError):

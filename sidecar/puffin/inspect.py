@@ -138,7 +138,7 @@ def _content(reader: PuffinReader, blob: BlobMetadata, limit: int) -> list[Conta
     if blob.compression_codec is None:
         return []
     try:
-        reader.read_blob(blob, limit=limit)
+        reader.read_blob(blob, limit)
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [_problem(reader.name, blob.offset, str(error))]
     return []

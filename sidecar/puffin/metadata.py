@@ -70,8 +70,8 @@ class InvalidMetadataError(ValueError):
         super().__init__(f"{what}: expected {expected}, found {self.found}")
 
 
-def decode_metadata(payload: bytes, *, file: str, offset: int) -> FileMetadata:
-    """Decode an uncompressed payload. ``file`` and ``offset`` are its place, for messages.
+def decode_metadata(payload: bytes) -> FileMetadata:
+    """Decode an uncompressed payload.
 
     Raises :class:`DamagedFileError` for anything but exactly one valid ``FileMetadata``.
     """
@@ -92,7 +92,7 @@ def decode_metadata(payload: bytes, *, file: str, offset: int) -> FileMetadata:
         what, expected, found = "the footer is not JSON", "JSON", f"{error.msg} at character {error.pos}"
     except RecursionError:
         what, expected, found = "the footer nests too deep", f"at most {MAX_NESTING} levels", "more"
-    raise DamagedFileError(what, file=file, offset=offset, expected=expected, found=found)
+    raise DamagedFileError(what, expected=expected, found=found)
 
 
 def encode_metadata(metadata: FileMetadata) -> bytes:

@@ -9,9 +9,10 @@ file. The caller then plans without the sidecar.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError, located
 from sidecar.puffin import codecs
 from sidecar.puffin.metadata import BlobMetadata, FileMetadata, decode_metadata, shorten
 from sidecar.storage.ranges import read_ranges
@@ -78,25 +79,22 @@ class PuffinReader:
             self._check_magic(0, "this is not a Puffin file: it does not begin with the magic")
         self.metadata: FileMetadata = self._decode_footer(footer_limit)
         for blob in self.metadata.blobs:
-            self._check_blob(blob)
+            with self._located(blob):
+                self._check_blob(blob)
 
-    def read_blob(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
+    def read_blob(self, blob: BlobMetadata, limit: int = BLOB_LIMIT) -> bytes:
         """Return the blob's content, decompressed. Raises :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
-        raw = self.read_raw(blob, limit=limit)
-        return codecs.decompress(blob.compression_codec, raw, limit=limit, file=self.name, offset=blob.offset)
+        with self._located(blob):
+            return codecs.decompress(blob.compression_codec, self.read_raw(blob, limit), limit)
 
-    def read_raw(self, blob: BlobMetadata, *, limit: int = BLOB_LIMIT) -> bytes:
+    def read_raw(self, blob: BlobMetadata, limit: int = BLOB_LIMIT) -> bytes:
         """Return the blob's bytes as stored. Raises :class:`UnsupportedFeatureError` beyond ``limit`` bytes."""
-        self._check_blob(blob)
-        if blob.length > limit:
-            raise UnsupportedFeatureError(
-                f"the blob {shorten(blob.type)} is larger than the limit",
-                file=self.name,
-                offset=blob.offset,
-                expected=f"at most {limit} bytes",
-                found=blob.length,
-            )
-        return self.read_at(blob.offset, blob.length)
+        with self._located(blob):
+            self._check_blob(blob)
+            if blob.length > limit:
+                what = f"the blob {shorten(blob.type)} is larger than the limit"
+                raise UnsupportedFeatureError(what, expected=f"at most {limit} bytes", found=blob.length)
+            return self.read_at(blob.offset, blob.length)
 
     def read_range(self, blob: BlobMetadata, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` of a plain blob, see :meth:`read_ranges`."""
@@ -108,24 +106,21 @@ class PuffinReader:
         Offsets count from the blob's start. Ranges in the tail need no read; near neighbours share one. Raises
         :class:`UsageError` for a compressed blob, :class:`DamagedFileError` for a range outside the blob.
         """
-        if blob.compression_codec is not None:
-            raise UsageError(
-                f"the blob {shorten(blob.type)} is compressed, so ranges of it cannot be read",
-                file=self.name,
-                offset=blob.offset,
-                expected="no compression codec",
-                found=shorten(blob.compression_codec),
-            )
-        self._check_blob(blob)
-        for offset, length in ranges:
-            if offset < 0 or length < 0 or offset + length > blob.length:
-                raise DamagedFileError(
-                    f"a range is outside the blob {shorten(blob.type)}",
-                    file=self.name,
-                    offset=blob.offset,
-                    expected=f"at most {blob.length} bytes",
-                    found=f"{length} bytes from {offset}",
+        with self._located(blob):
+            if blob.compression_codec is not None:
+                raise UsageError(
+                    f"the blob {shorten(blob.type)} is compressed, so ranges of it cannot be read",
+                    expected="no compression codec",
+                    found=shorten(blob.compression_codec),
                 )
+            self._check_blob(blob)
+            for offset, length in ranges:
+                if offset < 0 or length < 0 or offset + length > blob.length:
+                    raise DamagedFileError(
+                        f"a range is outside the blob {shorten(blob.type)}",
+                        expected=f"at most {blob.length} bytes",
+                        found=f"{length} bytes from {offset}",
+                    )
         return self.read_places([(blob.offset + offset, length) for offset, length in ranges])
 
     def read_places(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -219,15 +214,16 @@ class PuffinReader:
         offset = self.footer_offset + len(MAGIC)
         payload = self.read_at(offset, self.footer_length - FRAMING_LENGTH)
         codec = codecs.LZ4 if self.footer_compressed else None
-        payload = codecs.decompress(codec, payload, limit=limit, file=self.name, offset=offset)
-        return decode_metadata(payload, file=self.name, offset=offset)
+        with located(self.name, offset=offset):
+            return decode_metadata(codecs.decompress(codec, payload, limit))
+
+    def _located(self, blob: BlobMetadata) -> AbstractContextManager[None]:
+        return located(self.name, offset=blob.offset)
 
     def _check_blob(self, blob: BlobMetadata) -> None:
         if blob.offset < len(MAGIC) or blob.length < 0 or blob.offset + blob.length > self.footer_offset:
             raise DamagedFileError(
                 f"the blob {shorten(blob.type)} is outside the file's blobs",
-                file=self.name,
-                offset=blob.offset,
                 expected=f"bytes {len(MAGIC)} to {self.footer_offset}",
                 found=f"{blob.length} bytes from {blob.offset}",
             )

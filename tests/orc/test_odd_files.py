@@ -17,7 +17,7 @@ from pyiceberg.expressions import AlwaysTrue
 import sidecar
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.orc import compression
-from sidecar.orc.compression import compress, decompress
+from sidecar.orc.compression import compress, decompress_stream
 from sidecar.orc.decode import ColumnDecoder
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
@@ -58,14 +58,14 @@ def chunk(data: bytes) -> bytes:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_chunk_has_all_its_frames(form: str) -> None:
     packed = chunk(FORMS[form](TEXT))
-    assert decompress(packed, "ZSTD", 1 << 18) == TEXT
+    assert decompress_stream(packed, "ZSTD", 1 << 18) == TEXT
     other = compress(TEXT, "ZSTD", 1 << 18)
-    assert decompress(other + packed + other, "ZSTD", 1 << 18) == 3 * TEXT
+    assert decompress_stream(other + packed + other, "ZSTD", 1 << 18) == 3 * TEXT
     for data in (packed, packed + other):
         with pytest.raises(DamagedFileError):
-            decompress(data, "ZSTD", len(TEXT) - 1)
+            decompress_stream(data, "ZSTD", len(TEXT) - 1)
         with pytest.raises(UnsupportedFeatureError, match="too large"):
-            decompress(data, "ZSTD", 1 << 18, limit=len(TEXT) - 1)
+            decompress_stream(data, "ZSTD", 1 << 18, limit=len(TEXT) - 1)
 
 
 @pytest.mark.parametrize("left_over", [b"x", b"\x28\xb5\x2f\xfd", frame(TEXT)[:-1]])
@@ -73,7 +73,7 @@ def test_what_is_left_over_in_a_chunk_is_damage(left_over: bytes) -> None:
     packed, other = chunk(frame(TEXT) + left_over), compress(TEXT, "ZSTD", 1 << 18)
     for data in (packed, other + packed):
         with pytest.raises(DamagedFileError):
-            decompress(data, "ZSTD", 1 << 18)
+            decompress_stream(data, "ZSTD", 1 << 18)
 
 
 def rows() -> pa.Table:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.orc import protobuf
-from sidecar.orc.compression import compress, compress_parts, decompress, decompress_stream
+from sidecar.orc.compression import compress, compress_parts, decompress_stream
 from sidecar.orc.protobuf import (
     BYTES,
     FIXED32,
@@ -133,7 +133,7 @@ def test_what_is_compressed_is_decompressed(codec: str, block: int, size: int) -
     noise = random.Random(size)
     for data in (bytes(size), noise.randbytes(size), (noise.randbytes(20) * size)[:size]):
         packed = compress(data, codec, block)
-        assert decompress(packed, codec, block) == data
+        assert decompress_stream(packed, codec, block) == data
         assert len(packed) <= len(data) + 3 * (len(data) // block + 1)
 
 
@@ -145,7 +145,7 @@ def test_parts_are_compressed_as_if_they_were_joined(codec: str) -> None:
     chunks = compress_parts(parts, codec, 64)
     whole = b"".join(parts)
     assert b"".join(chunks) == compress(whole, codec, 64)
-    assert decompress(b"".join(chunks), codec, 64) == whole
+    assert decompress_stream(b"".join(chunks), codec, 64) == whole
 
 
 @pytest.mark.parametrize("codec", ["NONE", *CODECS])
@@ -161,12 +161,12 @@ def test_content_is_put_behind_what_is_left_of_the_piece_before(codec: str) -> N
 
 def test_original_and_compressed_chunks_may_be_mixed() -> None:
     packed = compress(bytes(100), "ZLIB", 100)
-    assert decompress(packed + b"\x07\x00\x00abc" + packed, "ZLIB", 100) == bytes(100) + b"abc" + bytes(100)
+    assert decompress_stream(packed + b"\x07\x00\x00abc" + packed, "ZLIB", 100) == bytes(100) + b"abc" + bytes(100)
 
 
 def test_lzo_is_named() -> None:
     with pytest.raises(UnsupportedFeatureError, match="LZO"):
-        decompress(b"\x02\x00\x00a", "LZO", 100)
+        decompress_stream(b"\x02\x00\x00a", "LZO", 100)
     with pytest.raises(UnsupportedFeatureError, match="LZO"):
         compress(b"abc", "LZO", 100)
 
@@ -175,31 +175,31 @@ def test_lzo_is_named() -> None:
 def test_content_beyond_the_block_size_is_damage(codec: str) -> None:
     packed = compress(bytes(1 << 20), codec, 1 << 20)
     with pytest.raises(DamagedFileError):
-        decompress(packed, codec, 1 << 16)
+        decompress_stream(packed, codec, 1 << 16)
 
 
 def test_a_chunk_longer_than_the_block_size_is_damage() -> None:
     with pytest.raises(DamagedFileError, match="longer than the block size"):
-        decompress((101 << 1 | 1).to_bytes(3, "little") + bytes(101), "ZLIB", 100)
+        decompress_stream((101 << 1 | 1).to_bytes(3, "little") + bytes(101), "ZLIB", 100)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_content_beyond_the_limit_is_refused(codec: str) -> None:
     packed = compress(bytes(1 << 20), codec, 1 << 16)
     with pytest.raises(UnsupportedFeatureError, match="too large"):
-        decompress(packed, codec, 1 << 16, limit=1 << 19)
+        decompress_stream(packed, codec, 1 << 16, limit=1 << 19)
 
 
 def test_a_frame_may_not_state_more_than_it_may_have() -> None:
     """zstd allocates what the frame states, Snappy what the block states: neither is believed."""
     frame = bytearray(zstandard.ZstdCompressor().compress(bytes(1 << 20)))
     with pytest.raises(DamagedFileError):
-        decompress((len(frame) << 1).to_bytes(3, "little") + bytes(frame), "ZSTD", 1 << 10)
+        decompress_stream((len(frame) << 1).to_bytes(3, "little") + bytes(frame), "ZSTD", 1 << 10)
     with pytest.raises(DamagedFileError):
-        decompress(b"\x0a\x00\x00\xff\xff\xff\xff\x0f", "SNAPPY", 1 << 10)
+        decompress_stream(b"\x0a\x00\x00\xff\xff\xff\xff\x0f", "SNAPPY", 1 << 10)
     block = lz4.block.compress(bytes(1 << 20), store_size=False)
     with pytest.raises(DamagedFileError):
-        decompress((len(block) << 1).to_bytes(3, "little") + block, "LZ4", 1 << 10)
+        decompress_stream((len(block) << 1).to_bytes(3, "little") + block, "LZ4", 1 << 10)
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -211,7 +211,7 @@ def test_damaged_chunks_give_bytes_or_our_error(codec: str) -> None:
         damaged = bytearray(packed)
         damaged[noise.randrange(len(damaged))] ^= 1 << noise.randrange(8)
         with contextlib.suppress(DamagedFileError, UnsupportedFeatureError):
-            assert len(decompress(bytes(damaged), codec, 300)) <= 300 * len(damaged)
+            assert len(decompress_stream(bytes(damaged), codec, 300)) <= 300 * len(damaged)
     for end in range(len(packed)):
         with contextlib.suppress(DamagedFileError, UnsupportedFeatureError):
-            assert len(decompress(packed[:end], codec, 300)) <= len(content)
+            assert len(decompress_stream(packed[:end], codec, 300)) <= len(content)

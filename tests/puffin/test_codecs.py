@@ -10,7 +10,7 @@ import pytest
 import xxhash
 import zstandard
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError, located
 from sidecar.puffin.codecs import compressor, decompress
 
 CONTENTS = [b"", b"a", b"content " * 50, bytes(range(256)) * 5_000]
@@ -18,7 +18,8 @@ CODECS = ["zstd", "lz4"]
 
 
 def unpack(codec: str | None, data: bytes, limit: int = 1 << 24) -> bytes:
-    return decompress(codec, data, limit=limit, file="file.stats", offset=4)
+    with located("file.stats", offset=4):
+        return decompress(codec, data, limit)
 
 
 def pack(codec: str, content: bytes, step: int = 1 << 20) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.puffin.inspect import inspect_puffin, verify_puffin
 from sidecar.puffin.metadata import FileMetadata, decode_metadata, encode_metadata
 from sidecar.puffin.reader import PuffinReader
@@ -181,9 +181,14 @@ def test_any_json_gives_metadata_that_can_be_written_again_or_our_error(
     change: dict[str, object], beside: object
 ) -> None:
     payload = json.dumps({"blobs": [SOUND | change], "beside": beside}).encode()
-    metadata = attempt(lambda: decode_metadata(payload, file="file.stats", offset=8))
+
+    def decoded() -> FileMetadata:
+        with located("file.stats", offset=8):
+            return decode_metadata(payload)
+
+    metadata = attempt(decoded)
     if not isinstance(metadata, SidecarError):
-        assert decode_metadata(encode_metadata(metadata), file="", offset=0) == metadata
+        assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, located
 from sidecar.puffin.metadata import MAX_NESTING, FileMetadata, decode_metadata, encode_metadata
 from tests.puffin.cases import BLOB, open_bytes
 
 
 def decode(document: object) -> FileMetadata:
     payload = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return decode_metadata(payload, file="file.stats", offset=8)
+    with located("file.stats", offset=8):
+        return decode_metadata(payload)
 
 
 def test_metadata_of_icebergs_writer_is_encoded_byte_for_byte(puffin_data: Path) -> None:
@@ -134,7 +135,7 @@ def test_unknown_keys_are_kept_and_a_null_codec_is_none() -> None:
     assert metadata.blobs[0].compression_codec is None
     assert metadata.blobs[0].extra == {"new": {"a": [1, 2.5, None, True, "é"]}}
     assert metadata.extra == {"later": "x"}
-    assert decode_metadata(encode_metadata(metadata), file="", offset=0) == metadata
+    assert decode_metadata(encode_metadata(metadata)) == metadata
 
 
 def test_nesting_is_kept_up_to_the_limit() -> None:
