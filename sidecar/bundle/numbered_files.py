@@ -286,14 +286,14 @@ class NumberedFiles:
 
         ``None`` if no file has any. ``numbers`` rise.
         """
-        parts = [(_taken(segment.bounds(field_id), own), len(own)) for segment, _, own in self.of_files(numbers)]
+        parts = [(_rows_at(segment.bounds(field_id), own), len(own)) for segment, _, own in self.of_files(numbers)]
         if all(part is None for part, _ in parts):
             return None
         return _joined([_nulls(count) if part is None else part for part, count in parts])
 
     def partitions(self, numbers: Ordinals) -> pa.Table | None:
         """Return the partition tuples, one row for each of the files; ``None`` if in doubt. ``numbers`` rise."""
-        return _joined([_taken(segment.partitions(), ordinals) for segment, _, ordinals in self.of_files(numbers)])
+        return _joined([_rows_at(segment.partitions(), ordinals) for segment, _, ordinals in self.of_files(numbers)])
 
     def file_columns(self, numbers: Ordinals) -> pa.Table | None:
         """Return columns of many files, see :meth:`Segment.file_columns`; ``None`` if in doubt. ``numbers`` rise."""
@@ -338,7 +338,7 @@ class NumberedFiles:
         return np.array([segment.first_unit for segment in self.segments], np.int64)
 
 
-def _taken(table: pa.Table | None, ordinals: Ordinals) -> pa.Table | None:
+def _rows_at(table: pa.Table | None, ordinals: Ordinals) -> pa.Table | None:
     return None if table is None else table.take(pa.array(ordinals, pa.int64()))
 
 

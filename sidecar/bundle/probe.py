@@ -120,7 +120,7 @@ def _encoding_of(group: StoredGroup) -> AnyEncoding | Unknown:
         return Unknown(error.what)
 
 
-class _Known(NamedTuple):
+class _FileListedTwice(NamedTuple):
     """A file as two segments may both list it."""
 
     path: str
@@ -131,14 +131,14 @@ class _Known(NamedTuple):
     fingerprint: bytes
 
     @classmethod
-    def of(cls, entry: FileEntry) -> _Known:
+    def of(cls, entry: FileEntry) -> _FileListedTwice:
         """Return what identifies a listed file. A file outside a table has the fingerprint of its data instead."""
         return cls(*entry.identity, b"" if entry.identity.is_certain else entry.entry)
 
 
 def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: LiteralValue) -> list[ProbedRowGroup]:
     """Return the units of all segments; of a file in several segments, those of the first that is certain."""
-    found: dict[_Known, list[ProbedRowGroup]] = {}
+    found: dict[_FileListedTwice, list[ProbedRowGroup]] = {}
     lost: list[ProbedRowGroup] = []
     vouched = {segment.id for segment in sidecar.vouched_segments(fields)}
     for segment in sidecar.segments:
@@ -150,7 +150,7 @@ def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value
             if batch is None:
                 lost.append(_unit(None, None, None, NO_LIST))
             for ordinal, entry in enumerate(batch or (), first_file):
-                units, known = answer.units(entry, ordinal), _Known.of(entry)
+                units, known = answer.units(entry, ordinal), _FileListedTwice.of(entry)
                 if known not in found or (not _is_certain(found[known]) and _is_certain(units)):
                     found[known] = units
     return [unit for units in found.values() for unit in units] + lost
@@ -182,7 +182,7 @@ class _SegmentAnswer:
         for field_id in fields:
             self._ask_field(field_id, self._names.table_type(field_id))
 
-    def _code(self, reason: str) -> int:
+    def _code_of_reason(self, reason: str) -> int:
         if reason not in self._reasons:
             self._reasons.append(reason)
         return self._reasons.index(reason)
@@ -197,9 +197,9 @@ class _SegmentAnswer:
         for number, state in enumerate(coverage.states):
             units = coverage.codes == number
             if state.state == UnitState.INDEXED:
-                self._codes[units] = self._code(UNREADABLE)
+                self._codes[units] = self._code_of_reason(UNREADABLE)
             else:
-                self._codes[units & (self._codes == 0)] = self._code(f"{NOT_INDEXED}: {state.state}")
+                self._codes[units & (self._codes == 0)] = self._code_of_reason(f"{NOT_INDEXED}: {state.state}")
 
     def _ask_field(self, field_id: int, iceberg_type: str | None) -> None:
         groups = [(group, _encoding_of(group)) for group in self._segment.groups_of(field_id)]
@@ -212,7 +212,7 @@ class _SegmentAnswer:
         for group, encoding in groups:
             why = encoding.reason if isinstance(encoding, Unknown) else _why_unknown(*probes[encoding])
             reason = why or (UNREADABLE if in_doubt else None)
-            code = _CERTAIN if reason is None else self._code(reason)
+            code = _CERTAIN if reason is None else self._code_of_reason(reason)
             self._codes[group.units] = np.where(may[group.units], code, _CERTAIN)
             self._may[group.units] |= may[group.units]
 

@@ -218,17 +218,17 @@ class SidecarFile(NumberedFiles):
     def _load(self, table_uuid: str | None) -> None:
         blobs = [blob for blob in self.puffin.metadata.blobs if blob.type in MAGICS]
         directory = {entry.identity: entry for entry in reversed(self._directory() if blobs else [])}
-        entries = [(blob, self._entry(blob, directory)) for blob in blobs]
+        entries = [(blob, self._toc_entry(blob, directory)) for blob in blobs]
         self._name_missing(directory, blobs)
         by_id: dict[bytes, Segment] = {}
         for blob, entry in entries:
             if entry is not None and blob.type == UNITS:
-                self._try(partial(self._add_segment, blob, entry, by_id, table_uuid))
+                self._noting_damage(partial(self._add_segment, blob, entry, by_id, table_uuid))
         for blob, entry in entries:
             if entry is not None and blob.type != UNITS:
-                self._try(partial(self._add, blob, entry, by_id), blob.fields)
+                self._noting_damage(partial(self._add_blob, blob, entry, by_id), blob.fields)
 
-    def _try(self, action: Callable[[], None], fields: Sequence[int] = ()) -> None:
+    def _noting_damage(self, action: Callable[[], None], fields: Sequence[int] = ()) -> None:
         try:
             action()
         except SidecarError as error:
@@ -259,7 +259,7 @@ class SidecarFile(NumberedFiles):
             self.damage.add(error)
             return blobs
 
-    def _entry(self, blob: BlobMetadata, directory: Mapping[BlobIdentity, TocEntry]) -> TocEntry | None:
+    def _toc_entry(self, blob: BlobMetadata, directory: Mapping[BlobIdentity, TocEntry]) -> TocEntry | None:
         """Return the blob's entry: the directory's copy if the footer agrees with it, else from the blob itself."""
         if blob.compression_codec is not None:
             self.damage.add(
@@ -318,7 +318,7 @@ class SidecarFile(NumberedFiles):
         by_id[toc.header.segment_id] = segment
         self.segments.append(segment)
 
-    def _add(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
+    def _add_blob(self, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> None:
         """Add the blob of a field to its segment."""
         form = BLOB_FORMS[blob.type]
         toc = form.decode(entry.toc)
@@ -331,11 +331,11 @@ class SidecarFile(NumberedFiles):
             num_files=segment.num_files,
             units_bytes=segment.entry.length,
         )
-        _put(segment.opened[blob.type], toc.field_id, form.open(toc, given), blob)
+        _add_once(segment.opened[blob.type], toc.field_id, form.open(toc, given), blob)
         segment.entries.append(entry)
 
 
-def _put(blobs: dict[int, OpenedBlob], field_id: int, opened: OpenedBlob, blob: BlobMetadata) -> None:
+def _add_once(blobs: dict[int, OpenedBlob], field_id: int, opened: OpenedBlob, blob: BlobMetadata) -> None:
     if field_id in blobs:
         raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
     blobs[field_id] = opened

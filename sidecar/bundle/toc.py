@@ -165,10 +165,10 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
     content = decode_toc(directory)
     if (content.get("kind"), content.get("version")) != ("toc", VERSION):
         raise UnsupportedFeatureError("the directory has an unknown version", found=repr(content.get("version"))[:40])
-    return [_entry(blob, data) for blob in member(content, "blobs", list)]
+    return [_directory_entry(blob, data) for blob in member(content, "blobs", list)]
 
 
-def _entry(blob: Any, data: bytes) -> TocEntry:
+def _directory_entry(blob: Any, data: bytes) -> TocEntry:
     if not isinstance(blob, dict):
         raise DamagedFileError("a directory entry is not a JSON object", found=repr(blob)[:60])
     place = member(blob, "toc", list)

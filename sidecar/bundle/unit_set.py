@@ -41,22 +41,22 @@ def decode_units(value: object, limit: int) -> npt.NDArray[np.int64] | slice:
         try:
             bits = np.frombuffer(base64.b64decode(value["bitmap"], validate=True), np.uint8)
         except (binascii.Error, ValueError) as error:
-            raise _bad("a bitmap that is not base64") from error
+            raise _impossible_units("a bitmap that is not base64") from error
         units = np.flatnonzero(np.unpackbits(bits, bitorder="little")).astype(np.int64)
         if len(units) and units[-1] >= limit:
-            raise _bad(f"unit {units[-1]} of {limit}")
+            raise _impossible_units(f"unit {units[-1]} of {limit}")
         return units
-    raise _bad("neither runs nor a bitmap")
+    raise _impossible_units("neither runs nor a bitmap")
 
 
 def _decode_runs(runs: list[object], limit: int) -> npt.NDArray[np.int64] | slice:
     end = 0
     for run in runs:
         if not (isinstance(run, list) and len(run) == 2 and all(type(part) is int for part in run)):
-            raise _bad(f"the run {str(run)[:40]}")
+            raise _impossible_units(f"the run {str(run)[:40]}")
         first, count = run
         if first < end or count < 1 or first + count > limit:
-            raise _bad(f"the run [{first}, {count}] of {limit} units")
+            raise _impossible_units(f"the run [{first}, {count}] of {limit} units")
         end = first + count
     if len(runs) == 1:
         return slice(end - runs[0][1], end)  # type: ignore[index]
@@ -74,7 +74,7 @@ def count_units(units: npt.NDArray[np.int64] | slice) -> int:
     return units.stop - units.start if isinstance(units, slice) else len(units)
 
 
-def _bad(found: str) -> DamagedFileError:
+def _impossible_units(found: str) -> DamagedFileError:
     return DamagedFileError("a table of contents lists impossible units", found=found)
 
 

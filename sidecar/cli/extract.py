@@ -110,10 +110,10 @@ def draw_units(to: Console, units: Iterable[Outcome]) -> None:
 
 def _figures(units: Sequence[Outcome]) -> tuple[str, str, str]:
     size = sum(unit.bytes for unit in units)
-    return humanize.count(len(units)), humanize.size(size) if size else "", _worst(units)
+    return humanize.count(len(units)), humanize.size(size) if size else "", _worst_rate(units)
 
 
-def _worst(units: Sequence[Outcome]) -> str:
+def _worst_rate(units: Sequence[Outcome]) -> str:
     rated = [(unit.rate_after, unit.rate_before) for unit in units if unit.rate_after is not None]
     if not rated:
         return ""

@@ -69,7 +69,7 @@ class Loader:
         for number, entry in enumerate(sidecar.entries(range(sidecar.num_files))):
             if entry is None or len(places) != sidecar.unit_ranges[number]:
                 raise DamagedFileError("the list of files cannot be read", file=sidecar.source.name)
-            plain = _plain(entry, sidecar.is_plain(number))
+            plain = _without_table_facts(entry, sidecar.is_plain(number))
             known_as = entry.identity, plain.entry
             if not entry.units:
                 self._unread.setdefault(known_as, plain)
@@ -144,7 +144,7 @@ class Loader:
         return key, self._names.name(field_id) or key.name
 
 
-def _plain(entry: FileEntry, is_plain: bool) -> FileEntry:
+def _without_table_facts(entry: FileEntry, is_plain: bool) -> FileEntry:
     """Return the entry without the facts from the table's manifest."""
     return replace(
         entry,

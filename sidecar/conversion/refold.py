@@ -56,7 +56,7 @@ class _Refolder:
         """Yield the indexes of each row group, and add what became of them to ``outcomes``."""
         for group in self._footer.row_groups:
             filters: dict[int, Piece] = {}
-            for chunk, found in self._found(group):
+            for chunk, found in self._filters_of(group):
                 piece, outcome = self._filter(chunk, found)
                 outcomes.append(outcome)
                 if piece is not None:
@@ -64,7 +64,7 @@ class _Refolder:
             columns, offsets = self._pages(group, outcomes)
             yield GroupIndexes(filters, columns, offsets)
 
-    def _found(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, FoundFilter | SidecarError]]:
+    def _filters_of(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, FoundFilter | SidecarError]]:
         chunks = [chunk for chunk in group.columns if chunk.bloom_filter_offset]
         for chunk, found in read_bloom_filters(self._source, chunks):
             if isinstance(found, StorageError):

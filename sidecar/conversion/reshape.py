@@ -156,13 +156,13 @@ def _merged(
     merged = given.filter_of(having[0])
     for kept in having[1:]:
         try:
-            merged = _or(merged, given.filter_of(kept))
+            merged = _united(merged, given.filter_of(kept))
         except UsageError as error:
             return None, f"{error.what}: {merged.num_bytes} and {kept.num_bytes} bytes"
     return merged, ""
 
 
-def _or(left: AnyFilter, right: AnyFilter) -> AnyFilter:
+def _united(left: AnyFilter, right: AnyFilter) -> AnyFilter:
     """Return the filter of both sets. Raises :class:`UsageError` for sizes or kinds that cannot be merged."""
     if isinstance(left, OrcBloomFilter) and isinstance(right, OrcBloomFilter):
         return left.merge(right)

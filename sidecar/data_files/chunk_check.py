@@ -59,13 +59,13 @@ def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIn
     return ChunkCheck(
         len(scanned.pages),
         0 if lookup is None else lookup.asked,
-        _denial(footer, chunk, given, lookup, scanned, whole),
-        _unseen(footer, chunk, given, scanned) or ("" if lookup is None or not whole else _incomplete(lookup)),
+        _contradiction(footer, chunk, given, lookup, scanned, whole),
+        _not_compared(footer, chunk, given, scanned) or ("" if lookup is None or not whole else _incomplete(lookup)),
         "" if given.offset_index is None else next(misplaced_pages(given.offset_index, scanned, whole=whole), ""),
     )
 
 
-def _denial(
+def _contradiction(
     footer: Footer,
     chunk: ColumnChunk,
     given: GivenIndexes,
@@ -80,7 +80,7 @@ def _denial(
     return next(contradictions(footer, chunk, given.column_index, scanned, whole=whole), "")
 
 
-def _unseen(footer: Footer, chunk: ColumnChunk, given: GivenIndexes, scanned: ScannedChunk) -> str:
+def _not_compared(footer: Footer, chunk: ColumnChunk, given: GivenIndexes, scanned: ScannedChunk) -> str:
     if scanned.reason:
         return scanned.reason
     ordering = find_ordering(footer, chunk.leaf)

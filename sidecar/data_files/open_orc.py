@@ -213,7 +213,7 @@ class OpenOrc:
 
     def _own_filters(self, part: int, leaf: OrcLeaf, index: StripeIndex) -> Iterator[OwnIndex]:
         if index.filters_problem is not None:
-            yield from self._lost(part, leaf, BLOOM, index.filters_problem)
+            yield from self._unindexed(part, leaf, BLOOM, index.filters_problem)
         for unit, found in zip(self.part_units(part), index.filters or (), strict=False):
             is_sound = found.filter is not None and found.encoding is not None and found.trusted
             encoding = "" if found.encoding is None else found.encoding.name
@@ -221,14 +221,14 @@ class OpenOrc:
 
     def _own_row_indexes(self, part: int, leaf: OrcLeaf, index: StripeIndex) -> Iterator[OwnIndex]:
         if index.row_index_problem is not None:
-            yield from self._lost(part, leaf, PAGE_INDEX, index.row_index_problem)
+            yield from self._unindexed(part, leaf, PAGE_INDEX, index.row_index_problem)
         entries = () if index.row_index is None else index.row_index.parts
         for group, (unit, entry) in enumerate(zip(self.part_units(part), entries, strict=False)):
             doubt = index.contradictions.of(group)
             reason = doubt or ("" if entry else "its entry is empty")
             yield OwnIndex(unit, leaf, PAGE_INDEX, not reason, pieces=(entry,), reason=reason, damaged=bool(doubt))
 
-    def _lost(self, part: int, leaf: OrcLeaf, kind: IndexKind, problem: SidecarError) -> Iterator[OwnIndex]:
+    def _unindexed(self, part: int, leaf: OrcLeaf, kind: IndexKind, problem: SidecarError) -> Iterator[OwnIndex]:
         """Yield each unit of a part: one problem cost all of them their index."""
         for unit in self.part_units(part):
             damaged = isinstance(problem, DamagedFileError)

@@ -188,7 +188,7 @@ def embed_parquet(file: OpenParquet, target: Target, rules: FilterRules, indexes
     )
 
 
-class _Made(NamedTuple):
+class _GroupOutcome(NamedTuple):
     """The indexes of a row group, and what became of each old or requested index."""
 
     indexes: GroupIndexes
@@ -212,7 +212,7 @@ class _Makers:
         self._local = threading.local()
         self._filters: list[ParquetFilterMaker] = []
 
-    def make(self, ordinal: int) -> _Made:
+    def make(self, ordinal: int) -> _GroupOutcome:
         """Make the filters and page indexes of one row group."""
         if not hasattr(self._local, "filters"):
             self._local.filters = ParquetFilterMaker(self._source, self._footer, self._rules)
@@ -224,7 +224,7 @@ class _Makers:
         # Building page indexes walks the pages anyway, so it also feeds the filters that wait for values.
         indexed, of_pages = pages.make(group, work.waiting)
         made, of_filters = filters.finish(work)
-        return _Made(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), of_filters + of_pages)
+        return _GroupOutcome(GroupIndexes(made, indexed.column_indexes, indexed.offset_indexes), of_filters + of_pages)
 
     def close(self) -> None:
         """Close the readers of all threads. Call it only after the threads have ended."""
@@ -232,7 +232,7 @@ class _Makers:
             filters.close()
 
 
-def _reported(made: Iterable[_Made], count: int, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
+def _reported(made: Iterable[_GroupOutcome], count: int, outcomes: list[Outcome]) -> Iterator[GroupIndexes]:
     """Yield the indexes of each row group, add what became of them to ``outcomes``, and report progress."""
     for number, group in enumerate(made):
         report_progress("row groups", number + 1, count)

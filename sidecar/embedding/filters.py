@@ -98,7 +98,7 @@ class ParquetFilterMaker:
     def begin(self, group: RowGroup) -> GroupFilters:
         """Make all filters of a row group that do not need its values: carry over, then use dictionaries."""
         work = GroupFilters(group, outcomes=locked_indexes(self._source.name, group, BLOOM))
-        for old, outcome in self._old(group):
+        for old, outcome in self._carried_filters(group):
             work.outcomes[old.leaf.index] = outcome
             if outcome.reason and not outcome.dropped:
                 work.replaceable[old.leaf.index] = outcome
@@ -181,7 +181,7 @@ class ParquetFilterMaker:
             else:
                 work.take(chunk, result.bitset, result.outcome)
 
-    def _old(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
+    def _carried_filters(self, group: RowGroup) -> Iterator[tuple[ColumnChunk, Outcome]]:
         """Yield the source's filters: carried over (``exact``) or dropped (``none``).
 
         The reason of an ``exact`` one says why a new one should replace it.

@@ -115,7 +115,7 @@ class _Plan:
         columns = {column for work in self._work for column in work.outcomes}
         for column in columns:
             lacking = next(
-                (s.ordinal for s in self._tail.stripes if s.num_rows and not self._has(s.ordinal, column)),
+                (s.ordinal for s in self._tail.stripes if s.num_rows and not self._has_filters(s.ordinal, column)),
                 None,
             )
             if lacking is None:
@@ -123,7 +123,7 @@ class _Plan:
             outcomes = self._work[lacking].outcomes.get(column)
             why = f": {outcomes[0].reason}" if outcomes and outcomes[0].reason else ""
             for ordinal, work in enumerate(self._work):
-                if self._has(ordinal, column):
+                if self._has_filters(ordinal, column):
                     work.kept.discard(column)
                     self._places[ordinal].pop(column, None)
                     reason = f"dropped: stripe {lacking} has no filters{why}"
@@ -132,7 +132,7 @@ class _Plan:
                         for outcome in work.outcomes[column]
                     ]
 
-    def _has(self, ordinal: int, column: int) -> bool:
+    def _has_filters(self, ordinal: int, column: int) -> bool:
         return column in self._places[ordinal] or column in self._work[ordinal].kept
 
     def filters(self) -> Iterator[StripeFilters]:

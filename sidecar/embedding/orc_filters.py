@@ -65,7 +65,7 @@ class StripeWork:
 
 
 @dataclass(frozen=True)
-class _Old:
+class _OldFilters:
     """The old filters and row index of a column in a stripe."""
 
     stripe: Stripe
@@ -182,16 +182,16 @@ class OrcFilterMaker:
         ids = {stream.column for stream in footer.streams if stream.kind in FILTER_STREAMS} | self._wanted
         ids |= set() if self._given is None else self._given.columns
         for index in read_indexes(self._source, self._tail, footer, sorted(ids), self._statistics).values():
-            old = _Old(stripe, footer, index)
-            if self._given is not None and index.column.id in self._given.columns and self._take(work, old):
+            old = _OldFilters(stripe, footer, index)
+            if self._given is not None and index.column.id in self._given.columns and self._take_given(work, old):
                 continue
-            self._keep(work, old)
+            self._keep_old(work, old)
             if index.column.id in self._wanted and index.column.id not in work.kept:
-                self._renew(work, old)
+                self._build_anew(work, old)
                 self._keep_if_sound(work, old)
         return work
 
-    def _take(self, work: StripeWork, old: _Old) -> bool:
+    def _take_given(self, work: StripeWork, old: _OldFilters) -> bool:
         """Give a column the given filters or their replacement. Return False if its own filters are to be looked at."""
         assert self._given is not None
         found = self._given.filters(old.footer, old.column)
@@ -199,16 +199,16 @@ class OrcFilterMaker:
             return False
         if isinstance(found, list):
             work.new[old.column.id] = encode_filters(found, self._tail)
-            self._note(work, old, EXACT, found)
+            self._record_outcomes(work, old, EXACT, found)
         else:
-            self._renew(work, old)
+            self._build_anew(work, old)
             outcomes = work.outcomes[old.column.id]
             work.outcomes[old.column.id] = [
                 replace(outcome, reason=outcome.reason or found.reason) for outcome in outcomes
             ]
         return True
 
-    def _keep(self, work: StripeWork, old: _Old) -> None:
+    def _keep_old(self, work: StripeWork, old: _OldFilters) -> None:
         """Keep the old filters of a column, or note why they are dropped."""
         if old.index.filters is None and old.index.filters_problem is None:
             return
@@ -216,34 +216,34 @@ class OrcFilterMaker:
         if not reason and old.column.id in self._wanted:
             reason = self._not_reused(old)
         if reason:
-            self._note(work, old, reason=f"dropped: {reason}", dropped=True)
+            self._record_outcomes(work, old, reason=f"dropped: {reason}", dropped=True)
         else:
             self._take_over(work, old)
 
-    def _take_over(self, work: StripeWork, old: _Old, reason: str = "", damaged: bool = False) -> None:
+    def _take_over(self, work: StripeWork, old: _OldFilters, reason: str = "", damaged: bool = False) -> None:
         work.kept.add(old.column.id)
         (kind,) = {found.stream_kind for found in old.index.filters or ()} or {""}
         if kind == UTF8 and self._doubts_legacy(old):
             work.without_legacy.add(old.column.id)
-        self._note(work, old, EXACT, old.bits, reason, damaged)
+        self._record_outcomes(work, old, EXACT, old.bits, reason, damaged)
 
-    def _keep_if_sound(self, work: StripeWork, old: _Old) -> None:
+    def _keep_if_sound(self, work: StripeWork, old: _OldFilters) -> None:
         """Keep sound old filters if no new ones could be built."""
         if old.column.id not in work.new and old.bits and not old.defect:
             failed = work.outcomes[old.column.id][0]
             reason = f"{self._not_reused(old)}, but no others can be built: {failed.reason}"
             self._take_over(work, old, reason, failed.damaged)
 
-    def _doubts_legacy(self, old: _Old) -> bool:
+    def _doubts_legacy(self, old: _OldFilters) -> bool:
         encodings, zone = old.footer.encodings[old.column.id], old.footer.writer_timezone
         return not encoding_of(self._tail, old.column, encodings, LEGACY, zone)[1]
 
-    def _not_reused(self, old: _Old) -> str:
+    def _not_reused(self, old: _OldFilters) -> str:
         if self._rules.reuse != NEVER and not old.asked_by_all:
             return "only Java readers use it"
         return self._rules.why_not_reused(old.column.id, old.rate)
 
-    def _renew(self, work: StripeWork, old: _Old) -> None:
+    def _build_anew(self, work: StripeWork, old: _OldFilters) -> None:
         """Give a column new filters, or note why it gets none."""
         try:
             encoding = new_encoding(self._tail, old.column, old.footer.writer_timezone)
@@ -254,18 +254,18 @@ class OrcFilterMaker:
         except StorageError:
             raise
         except SidecarError as error:
-            self._note(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
+            self._record_outcomes(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
             return
         work.new[old.column.id] = encode_filters(filters, self._tail)
-        self._note(work, old, CONVERTED if same else VALUES, filters)
+        self._record_outcomes(work, old, CONVERTED if same else VALUES, filters)
 
-    def _has_same_bits(self, old: _Old, encoding: OrcEncoding) -> bool:
+    def _has_same_bits(self, old: _OldFilters, encoding: OrcEncoding) -> bool:
         """Return whether a new stream for all readers would have the same bits as the old stream."""
         found = old.index.filters or ()
         same = bool(found) and all(old_filter.trusted and old_filter.encoding == encoding for old_filter in found)
         return same and not old.asked_by_all and not self._rules.why_not_reused(old.column.id, old.rate)
 
-    def _from_values(self, old: _Old, encoding: OrcEncoding) -> list[OrcBloomFilter]:
+    def _from_values(self, old: _OldFilters, encoding: OrcEncoding) -> list[OrcBloomFilter]:
         m, k = size_for(self._tail.row_index_stride, self._rules.rate_of(old.column.id))
         groups = old.stripe.num_row_groups
         size = groups * (m // 8 + _MESSAGE_BYTES)
@@ -299,10 +299,10 @@ class OrcFilterMaker:
         if encoding.family == "date" and self._tail.calendar != "proleptic_gregorian":
             one.insert(hash_orc(_moved_days(values), encoding))
 
-    def _note(
+    def _record_outcomes(
         self,
         work: StripeWork,
-        old: _Old,
+        old: _OldFilters,
         way: Way = NONE,
         filters: Sequence[OrcBloomFilter] = (),
         reason: str = "",
@@ -333,7 +333,7 @@ class OrcFilterMaker:
         work.outcomes[old.column.id] = outcomes
 
 
-def _taken_together(old: _Old, encoding: OrcEncoding, step: int) -> Iterator[list[int]]:
+def _taken_together(old: _OldFilters, encoding: OrcEncoding, step: int) -> Iterator[list[int]]:
     """Yield the rows of row groups whose values are decoded together: few calls for many values.
 
     Alone are those of a nested column, where rows have no values or several, and those of timestamps, whose unit

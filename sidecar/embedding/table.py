@@ -121,7 +121,7 @@ def _run(
     try:
         with closing(work.write_all(replaceable.files)) as successors:
             for file, written in successors:
-                _take(file, written, new_files, report)
+                _sort_result(file, written, new_files, report)
         report.replaced.sort(key=lambda replaced: replaced.old_path)
         if not new_files:
             return
@@ -157,7 +157,7 @@ def _refresh(table: Table, report: EmbedTableReport, means: BuildMeans) -> None:
         report.refresh, report.stale_sidecar = done, None
 
 
-def _take(
+def _sort_result(
     file: SnapshotFile,
     written: RewrittenFile | LeftAlone,
     new_files: dict[str, NewFile],

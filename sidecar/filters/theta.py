@@ -107,7 +107,7 @@ class ThetaSketch:
         return united
 
     @staticmethod
-    def _of(hashes: NDArray[np.uint64], theta: int, lg_k: int) -> ThetaSketch:
+    def _trimmed(hashes: NDArray[np.uint64], theta: int, lg_k: int) -> ThetaSketch:
         """Return the sketch of the ``hashes`` below ``theta``, trimmed to ``2**lg_k`` hashes."""
         sketch = ThetaSketch(lg_k)
         sketch.theta = theta
@@ -198,7 +198,7 @@ class ThetaSketch:
                 file=name,
                 expected=f"hashes between 0 and theta, {theta:#x}",
             )
-        return ThetaSketch._of(hashes, theta, lg_k)
+        return ThetaSketch._trimmed(hashes, theta, lg_k)
 
 
 def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:

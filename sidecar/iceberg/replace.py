@@ -153,7 +153,7 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
         parent, current = _rebase(now, listing, replaced, new_files)
         producer = ReplaceProducer(now, parent)
         try:
-            if _try(now, producer, parent, current, new_files):
+            if _attempt(now, producer, parent, current, new_files):
                 return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
         except CommitUnknownError:
             raise
@@ -228,7 +228,7 @@ def _is_unchanged(file: SnapshotFile, found: SnapshotFile) -> bool:
     )
 
 
-def _try(
+def _attempt(
     now: Table,
     producer: ReplaceProducer,
     parent: Snapshot,

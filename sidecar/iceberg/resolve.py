@@ -228,7 +228,7 @@ class ColumnsInFile(Generic[LeafT]):
         if self._with_ids and self._with_ids < len(self._leaves):
             return MissingColumn("only some columns of the file have field ids")
         if self._with_ids:
-            return _only(self._by_id.get(field_id, []), BY_ID, "field id")
+            return _single_match(self._by_id.get(field_id, []), BY_ID, "field id")
         return MissingColumn(NO_IDS_NO_MAPPING) if self._named is None else self._named.find(field_id)
 
 
@@ -261,7 +261,7 @@ class TodaysResolutions(dict[tuple[int, str], bool]):
         return self.setdefault(asked, resolution_holds(resolution, field_id, mapping, schema))
 
 
-def _only(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
+def _single_match(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
     if not matches:
         return MissingColumn(UnitState.ABSENT)
     if len(matches) > 1:
@@ -370,6 +370,6 @@ class _NamedLeaves(Generic[LeafT]):
             return MissingColumn("nesting of the column in the file differs from the name mapping")
         walks = self._walks.get(field_id, [])
         if len(walks) != 1:
-            return _only([leaf for leaf, _ in walks], BY_NAME, "mapped name")
+            return _single_match([leaf for leaf, _ in walks], BY_NAME, "mapped name")
         leaf, walk = walks[0]
         return FoundColumn(leaf, "|".join([f"{BY_NAME}{leaf.path}", *sorted(names - {walk.names})]))

@@ -46,7 +46,7 @@ def group_files(files: Sequence[SnapshotFile]) -> list[list[SnapshotFile]]:
     groups: list[list[SnapshotFile]] = []
     held = 0
     for at, file in enumerate(ordered):
-        if not groups or _ends(groups[-1], held, file, len(ordered) - at if len(first) == 1 else len(ordered)):
+        if not groups or _ends_before(groups[-1], held, file, len(ordered) - at if len(first) == 1 else len(ordered)):
             groups.append([])
             held = 0
         groups[-1].append(file)
@@ -63,7 +63,7 @@ def _age(file: SnapshotFile) -> tuple[int, int]:
     return file.known_as.file_sequence_number, file.ordinal
 
 
-def _ends(group: Sequence[SnapshotFile], held: int, following: SnapshotFile, newer: int) -> bool:
+def _ends_before(group: Sequence[SnapshotFile], held: int, following: SnapshotFile, newer: int) -> bool:
     """Return whether a group of ``held`` bytes ends before the ``following`` file.
 
     A group of ``newer`` files ends before the next commit.

@@ -313,7 +313,7 @@ class ColumnDecoder:
             raise DamagedFileError(f"the column has no stream {stream}", expected=f"{count} values")
         while count + found.skip > _MOST_PER_BYTE * found.left:
             if not found.read_on(1):
-                self._short(stream, count)
+                self._ends_early(stream, count)
         return found
 
     def _decode(self, stream: str, count: int, kernel: Callable[[_StreamPosition], int]) -> tuple[_StreamPosition, int]:
@@ -321,10 +321,10 @@ class ColumnDecoder:
         found = self._place(stream, count)
         while (end := kernel(found)) == -1:
             if not found.read_on(max(found.left, 1)):
-                self._short(stream, count)
+                self._ends_early(stream, count)
         return found, end
 
-    def _short(self, stream: str, count: int) -> NoReturn:
+    def _ends_early(self, stream: str, count: int) -> NoReturn:
         raise DamagedFileError(f"the stream {stream} ends early", expected=f"{count} values")
 
     def _raw(self, stream: str, length: int) -> NDArray[np.uint8]:
@@ -334,7 +334,7 @@ class ColumnDecoder:
         if length > found.left:
             found.read_on(length - found.left)
         if length > found.left:
-            self._short(stream, length)
+            self._ends_early(stream, length)
         found.at += length
         return found.data[found.at - length : found.at]
 

@@ -119,26 +119,26 @@ def _changes_of_span(zone: str, number: int) -> tuple[Seconds, Seconds]:
 def _first_change(zone: str) -> tuple[int, int]:
     """Return when a zone changes its clock, or the clock's name, for the first time, and its first standard time."""
     info = _zone(zone)
-    before = _at(info, _FIRST)
+    before = _local_time(info, _FIRST)
 
     def is_changed(second: int) -> bool:
-        then = _at(info, second)
+        then = _local_time(info, second)
         return (then.utcoffset(), then.tzname()) != (before.utcoffset(), before.tzname())
 
     month = next((m for m in range(_FIRST, _LATEST_FIRST_CHANGE, _MONTH) if is_changed(m + _MONTH)), None)
     if month is None:
         return _FIRST, _offset(info, _FIRST)
     first = month + bisect_left(range(month, month + _MONTH), True, key=is_changed)
-    later = (_at(info, second) for second in range(first, first + 10 * _YEAR, _DAY))
-    standard = next((moment for moment in later if not moment.dst()), _at(info, first))
+    later = (_local_time(info, second) for second in range(first, first + 10 * _YEAR, _DAY))
+    standard = next((moment for moment in later if not moment.dst()), _local_time(info, first))
     return first, _seconds(standard.utcoffset())
 
 
 def _offset(info: ZoneInfo, second: int) -> int:
-    return _seconds(_at(info, second).utcoffset())
+    return _seconds(_local_time(info, second).utcoffset())
 
 
-def _at(info: ZoneInfo, second: int) -> datetime:
+def _local_time(info: ZoneInfo, second: int) -> datetime:
     return (_EPOCH + timedelta(seconds=second)).astimezone(info)
 
 

@@ -110,7 +110,7 @@ class _AllBut:
         return one not in self.named
 
 
-class _Wrong(NamedTuple):
+class _Defect(NamedTuple):
     """A line of the table: what is not believed of columns of these kinds by these writers, and why."""
 
     part: Literal["filters", "bounds"]
@@ -147,37 +147,38 @@ _NOT_COMPARED = "filters of {kind} by this writer are not compared with those of
 
 _SHIFTED = "filters of C++ writers up to 1.6.11, and of 1.7.0, hash integers wrongly (ORC-1024)"
 _ORC_1024 = tuple(
-    _Wrong("filters", _BY_CPP, first, fixed, _EVERY, _SHIFTED) for first, fixed in ((_FIRST, _1_6_12), (_1_7_0, _1_7_1))
+    _Defect("filters", _BY_CPP, first, fixed, _EVERY, _SHIFTED)
+    for first, fixed in ((_FIRST, _1_6_12), (_1_7_0, _1_7_1))
 )
 """Readers use no filter of such a file, not even a right one."""
 
 # fmt: off
 _WRITERS = (
-    _Wrong("bounds", _BY_JAVA, _FIRST, _HIVE_8732, _EVERY,
-           "bounds of Java's first writer version are not trusted (HIVE-8732)"),
-    _Wrong("bounds", _BY_JAVA, _FIRST, _ORC_135, _TIMES,
-           "timestamp bounds before Java's writer version 6 are in local time (ORC-135)"),
-    _Wrong("bounds", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
-           "decimal bounds of Java's writer version 6 are not trusted (ORC-517)"),
-    _Wrong("bounds", _AllBut(_BY_JAVA), _FIRST, None, frozenset({"CHAR"}),
-           "bounds of CHAR are trusted only in files of Java's writer, because others read past the values"),
-    _Wrong("filters", _BY_JAVA, _FIRST, _ORC_135, _TIMES, "timestamps before ORC-135 are hashed in local time"),
-    _Wrong("filters", _BY_JAVA, _FIRST, _ORC_135, _DECIMAL, "decimals before ORC-135 may be hashed as another text"),
-    _Wrong("filters", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
-           "no reader probes filters of decimals of up to 18 digits from before ORC-517", _is_short),
+    _Defect("bounds", _BY_JAVA, _FIRST, _HIVE_8732, _EVERY,
+            "bounds of Java's first writer version are not trusted (HIVE-8732)"),
+    _Defect("bounds", _BY_JAVA, _FIRST, _ORC_135, _TIMES,
+            "timestamp bounds before Java's writer version 6 are in local time (ORC-135)"),
+    _Defect("bounds", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
+            "decimal bounds of Java's writer version 6 are not trusted (ORC-517)"),
+    _Defect("bounds", _AllBut(_BY_JAVA), _FIRST, None, frozenset({"CHAR"}),
+            "bounds of CHAR are trusted only in files of Java's writer, because others read past the values"),
+    _Defect("filters", _BY_JAVA, _FIRST, _ORC_135, _TIMES, "timestamps before ORC-135 are hashed in local time"),
+    _Defect("filters", _BY_JAVA, _FIRST, _ORC_135, _DECIMAL, "decimals before ORC-135 may be hashed as another text"),
+    _Defect("filters", _BY_JAVA, _ORC_135, _ORC_517, _DECIMAL,
+            "no reader probes filters of decimals of up to 18 digits from before ORC-517", _is_short),
     *_ORC_1024,
-    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"BYTE"}),
-           "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"),
-    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"CHAR"}),
-           "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"),
-    _Wrong("filters", _BY_CPP, _FIRST, None, frozenset({"FLOAT"}),
-           "C++ writers hash the double that they were given for a float, which may be another number"),
-    _Wrong("filters", _BY_CPP, _FIRST, _1_7_0, _TIMES | _DECIMAL | {"BINARY"},  # ORC-573, ORC-773
-           "C++ writers of 1.6 hash {kind} by other keys, or not at all"),
-    _Wrong("filters", _BY_CPP, _FIRST, _1_7_5, _TIMES,
-           "C++ writers before 1.7.5 hash timestamps of zones other than UTC wrongly (ORC-1151)", _is_zoned),
-    _Wrong("filters", _BY_PRESTO, _FIRST, None, _AllBut(_ONE_WAY_TO_HASH), _NOT_COMPARED),
-    _Wrong("filters", _AllBut(_BY_JAVA | _BY_CPP | _BY_PRESTO), _FIRST, None, _EVERY, _NOT_COMPARED),
+    _Defect("filters", _BY_CPP, _FIRST, None, frozenset({"BYTE"}),
+            "C++ writers hash packed bytes for tinyint: the filter denies values that it was given"),
+    _Defect("filters", _BY_CPP, _FIRST, None, frozenset({"CHAR"}),
+            "C++ writers hash bytes after a char in memory, so the filter denies values that it was given"),
+    _Defect("filters", _BY_CPP, _FIRST, None, frozenset({"FLOAT"}),
+            "C++ writers hash the double that they were given for a float, which may be another number"),
+    _Defect("filters", _BY_CPP, _FIRST, _1_7_0, _TIMES | _DECIMAL | {"BINARY"},  # ORC-573, ORC-773
+            "C++ writers of 1.6 hash {kind} by other keys, or not at all"),
+    _Defect("filters", _BY_CPP, _FIRST, _1_7_5, _TIMES,
+            "C++ writers before 1.7.5 hash timestamps of zones other than UTC wrongly (ORC-1151)", _is_zoned),
+    _Defect("filters", _BY_PRESTO, _FIRST, None, _AllBut(_ONE_WAY_TO_HASH), _NOT_COMPARED),
+    _Defect("filters", _AllBut(_BY_JAVA | _BY_CPP | _BY_PRESTO), _FIRST, None, _EVERY, _NOT_COMPARED),
 )
 # fmt: on
 
@@ -198,7 +199,7 @@ def writer_doubt(
 @lru_cache(maxsize=1024)
 def _wrongs_of(
     part: str, kind: str, writer: int, writer_version: int, software_version: str | None
-) -> tuple[_Wrong, ...]:
+) -> tuple[_Defect, ...]:
     """Return the lines of the table for a file's writer and columns of a kind; a file asks once for each row group."""
     version = _version(writer, writer_version, software_version)
     of_kind = (wrong for wrong in _WRITERS if wrong.part == part and kind in wrong.kinds)

@@ -55,14 +55,14 @@ def rewrite_metadata(
         rewriter.group(ordinal, group, chunks)
         for ordinal, (group, chunks) in enumerate(zip(groups, places, strict=True))
     ]
-    return _with(metadata, {4: (LIST, Items(STRUCT, new))})
+    return _changed(metadata, {4: (LIST, Items(STRUCT, new))})
 
 
 def move_pages(offset_index: bytes, move: Move) -> bytes:
     """Return an OffsetIndex with the new offsets of its pages. Unknown fields survive."""
     tree, _ = decode_struct(offset_index)
     locations = [_moved(entry, (1,), move) for entry in tree.structs(1) or ()]
-    return encode_struct(_with(tree, {1: (LIST, Items(STRUCT, locations))}))
+    return encode_struct(_changed(tree, {1: (LIST, Items(STRUCT, locations))}))
 
 
 class _Rewriter(NamedTuple):
@@ -74,12 +74,12 @@ class _Rewriter(NamedTuple):
             chunk if new_places is None else self.chunk(number, column, chunk, new_places)
             for column, (chunk, new_places) in enumerate(zip(group.structs(1) or (), places, strict=True))
         ]
-        new = _with(group, {1: (LIST, Items(STRUCT, chunks))})
+        new = _changed(group, {1: (LIST, Items(STRUCT, chunks))})
         return _moved(new, (5,), self.move)
 
     def chunk(self, row_group: int, column: int, chunk: Struct, places: ChunkPlaces) -> Struct:
         def change(meta: Struct) -> Struct:
-            return _moved(_with(meta, _place(places.filter, 14)), _PAGE_OFFSETS, self.move)
+            return _moved(_changed(meta, _place(places.filter, 14)), _PAGE_OFFSETS, self.move)
 
         changes = _place(places.offset_index, 4) | _place(places.column_index, 6)
         meta, encrypted = chunk.struct(3), chunk.binary(9)
@@ -87,7 +87,7 @@ class _Rewriter(NamedTuple):
             changes[3] = (STRUCT, change(meta))
         if encrypted is not None:
             changes[9] = (BINARY, self.encrypt_again(row_group, column, encrypted, change))
-        return _moved(_with(chunk, changes), (2,), self.move)
+        return _moved(_changed(chunk, changes), (2,), self.move)
 
 
 def _place(part: Range | None, field_id: int) -> dict[int, tuple[int, Any] | None]:
@@ -102,10 +102,10 @@ def _moved(value: Struct, field_ids: Sequence[int], move: Move | None) -> Struct
     if move is None:
         return value
     offsets = {field_id: value.integer(field_id) or 0 for field_id in field_ids}
-    return _with(value, {i: (value.fields[i][0], move(old)) for i, old in offsets.items() if old > 0})
+    return _changed(value, {i: (value.fields[i][0], move(old)) for i, old in offsets.items() if old > 0})
 
 
-def _with(value: Struct, changes: dict[int, tuple[int, Any] | None]) -> Struct:
+def _changed(value: Struct, changes: dict[int, tuple[int, Any] | None]) -> Struct:
     """Return a copy with fields replaced, removed (``None``) or added. Sorted fields stay sorted by id."""
     fields = {i: changes.get(i, field) for i, field in value.fields.items()}
     added = [i for i in changes if i not in fields and changes[i] is not None]

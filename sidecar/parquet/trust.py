@@ -69,7 +69,7 @@ class WrongWriter:
         return tuple(int(number or 0) for number in version.groups()) < self.right_from
 
 
-def _any(leaf: Leaf, encodings: Sequence[int]) -> bool:
+def _in_any_encoding(leaf: Leaf, encodings: Sequence[int]) -> bool:
     return True
 
 
@@ -102,7 +102,7 @@ WRONG_WRITERS = (
         re.compile(r"^DuckDB\b"),
         (0, 10, 0),
         frozenset({"null_count"}),
-        _any,
+        _in_any_encoding,
         "DuckDB up to 0.9.2 adds the null counts of earlier row groups, and the file names no version",
     ),
     WrongWriter(
@@ -137,21 +137,21 @@ WRONG_WRITERS = (
         _SEGMENTIO,
         None,
         frozenset({"offset index"}),
-        _any,
+        _in_any_encoding,
         "segmentio/parquet-go leaves the header out of the sizes of pages",
     ),
     WrongWriter(
         re.compile(r"^parquet-mr\b"),
         (1, 2, 9),
         frozenset({"total_compressed_size"}),
-        _any,
+        _in_any_encoding,
         "parquet-mr before 1.2.9 leaves the dictionary page or its header out of a chunk's size (PARQUET-816)",
     ),
     WrongWriter(
         re.compile(r"^fastparquet"),
         (2021, 0, 0),
         frozenset({"total_compressed_size"}),
-        _any,
+        _in_any_encoding,
         "old releases of fastparquet leave the dictionary page's header out of a chunk's size (PARQUET-816)",
     ),
 )

@@ -204,28 +204,28 @@ def _text_ruled_out(leaf: BoundPredicate, column: pa.Table) -> Flags:
     value = _bytes(leaf.literal.value)
     if isinstance(leaf, BoundStartsWith):
         # A lower bound that starts with the prefix is greater than it, but its file may match.
-        above = _holds(pc.greater(lower, value)) & ~_holds(pc.starts_with(lower, value))
-        return above | _holds(pc.less(upper, value))
+        above = _certainly(pc.greater(lower, value)) & ~_certainly(pc.starts_with(lower, value))
+        return above | _certainly(pc.less(upper, value))
     if isinstance(leaf, BoundLessThan):
-        return _holds(pc.greater_equal(lower, value))
+        return _certainly(pc.greater_equal(lower, value))
     if isinstance(leaf, BoundLessThanOrEqual):
-        return _holds(pc.greater(lower, value))
+        return _certainly(pc.greater(lower, value))
     if isinstance(leaf, BoundGreaterThan):
-        return _holds(pc.less_equal(upper, value))
+        return _certainly(pc.less_equal(upper, value))
     if isinstance(leaf, BoundGreaterThanOrEqual):
-        return _holds(pc.less(upper, value))
+        return _certainly(pc.less(upper, value))
     return _beyond(lower, upper, value)
 
 
 def _beyond(lower: Any, upper: Any, value: Any) -> Flags:
-    return _holds(pc.greater(lower, value)) | _holds(pc.less(upper, value))
+    return _certainly(pc.greater(lower, value)) | _certainly(pc.less(upper, value))
 
 
 def _bytes(value: Any) -> Any:
     return value.encode("utf-8") if isinstance(value, str) else bytes(value)
 
 
-def _holds(flags: Any) -> Flags:
+def _certainly(flags: Any) -> Flags:
     """Return the flags, False for null: an unknown bound rules nothing out."""
     known: Flags = pc.fill_null(flags, False).to_numpy()
     return known

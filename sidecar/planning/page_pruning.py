@@ -43,7 +43,7 @@ MAX_UNITS = 2048
 """The most row groups whose page indexes one plan reads. With more, a scan uses the page indexes in each file."""
 
 
-class _Claim(NamedTuple):
+class _Unproven(NamedTuple):
     """The bounds that an index has of pages, or of one row group, before anything is proven."""
 
     bounds: Bounds
@@ -90,7 +90,7 @@ class PagePruner:
         self._limit(asked)
         entries = _read_units(sidecar, asked)
         stored = self._read_pages(sidecar, asked)
-        return [self._kept(file, entries, stored) for file in asked]
+        return [self._ranges_left(file, entries, stored) for file in asked]
 
     def _limit(self, files: Sequence[_File]) -> None:
         """Ask no page indexes at all if more than :data:`MAX_UNITS` row groups would need them."""
@@ -120,7 +120,7 @@ class PagePruner:
                     indexes[field_id, unit] = stored
         return indexes
 
-    def _kept(
+    def _ranges_left(
         self,
         file: _File,
         entries: dict[int, tuple[UnitEntry, ...]],
@@ -165,7 +165,7 @@ class PagePruner:
 
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored], wanted: RowRanges) -> RowRanges:
         """Return which of the ``wanted`` rows of a unit its page or row indexes, by field id in ``stored``, leave."""
-        claims: dict[int, _Claim] = {}
+        claims: dict[int, _Unproven] = {}
         for field_id, index in stored.items():
             if isinstance(index, StoredRowIndex):
                 claim = self._row_index(unit, field_id, index)
@@ -205,7 +205,7 @@ class PagePruner:
         where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
         self.warnings.append(f"the {what} index of {where} is not used: {why}")
 
-    def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Claim | Unknown:
+    def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Unproven | Unknown:
         """Return what a stored page index says of its pages, or the reason not to use it."""
         from sidecar.parquet.page_indexes.page_bounds import (
             ChunkFacts,
@@ -241,16 +241,16 @@ class PagePruner:
             problem = contradicts(bounds, self._question.bounds.in_terms_of(data, field_id, leaf))
             return Unknown(problem) if problem else (bounds, offset.first_row_indexes)
 
-        return claimed if isinstance(claimed, Unknown) else _Claim(claimed, prove)
+        return claimed if isinstance(claimed, Unknown) else _Unproven(claimed, prove)
 
-    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Claim | Unknown:
+    def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Unproven | Unknown:
         """Return the bounds of a stored row index as those of one page, or the reason not to use it."""
         try:
             self._column(field_id, stored.kind)
         except SidecarError as error:
             return Unknown(error.what)
         bounds = row_index_bounds(stored, unit.rows)
-        return bounds if isinstance(bounds, Unknown) else _Claim(bounds, lambda: (bounds, np.zeros(1, np.int64)))
+        return bounds if isinstance(bounds, Unknown) else _Unproven(bounds, lambda: (bounds, np.zeros(1, np.int64)))
 
     def _condition(self, kinds: dict[int, EntryKind]) -> Condition | None:
         """Return the condition on the fields that have an index, made once for each combination of their types."""

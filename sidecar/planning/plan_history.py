@@ -78,7 +78,7 @@ class FileHistory(Result):
     """Its row groups; empty if no segment was asked that lists the file."""
 
 
-class _Found(NamedTuple):
+class _LiveFile(NamedTuple):
     """A live data file: the place of its manifest in the manifest list, its position in it, and its entry."""
 
     place: int
@@ -128,16 +128,16 @@ class PlanHistory:
             row_groups=row_groups,
         )
 
-    def _find(self, file: str, table: Table) -> _Found:
+    def _find(self, file: str, table: Table) -> _LiveFile:
         """Return the live file with a path; else the only one whose path ends in ``file``."""
-        data, ending, similar = set(map(id, data_of(self.lines))), f"/{file}", list[_Found]()
+        data, ending, similar = set(map(id, data_of(self.lines))), f"/{file}", list[_LiveFile]()
         for place, line in enumerate(self.lines):
             for position, entry in enumerate(live_entries(table.io, line) if id(line) in data else ()):
                 path = entry.data_file.file_path
                 if path == file:
-                    return _Found(place, position, entry)
+                    return _LiveFile(place, position, entry)
                 if path.endswith(ending):
-                    similar.append(_Found(place, position, entry))
+                    similar.append(_LiveFile(place, position, entry))
         if len(similar) == 1:
             return similar[0]
         if similar:
@@ -145,7 +145,7 @@ class PlanHistory:
             raise UsageError("several data files have this name", file=file, found=paths, hint="Give the whole path.")
         raise UsageError("the snapshot has no such data file", file=file)
 
-    def _row_of(self, found: _Found) -> tuple[FileSet[FileSource] | None, int]:
+    def _row_of(self, found: _LiveFile) -> tuple[FileSet[FileSource] | None, int]:
         """Return the set that the file is in, and its row; ``None`` if the file is in none."""
         for files in self.sets:
             source = files.source
@@ -157,7 +157,7 @@ class PlanHistory:
         return None, 0
 
     def _findings(
-        self, found: _Found, files: FileSet[FileSource] | None, row: int, table: Table
+        self, found: _LiveFile, files: FileSet[FileSource] | None, row: int, table: Table
     ) -> Iterator[StageFinding]:
         """Yield what stages found, to the one that ruled the file out."""
         first = DroppedBy.CATALOG if self.evaluators is None else DroppedBy.SUMMARY
@@ -196,7 +196,7 @@ class PlanHistory:
             if not kept:
                 return
 
-    def _asked_places(self, found: _Found, files: FileSet[FileSource], row: int) -> npt.NDArray[np.int64]:
+    def _asked_places(self, found: _LiveFile, files: FileSet[FileSource], row: int) -> npt.NDArray[np.int64]:
         """Return the numbers of a file in the segments whose filters were asked about it."""
         index, source = self.index, files.source.holding({row: found.entry})
         places = None if index is None else source.listed_at(np.array([row]), index.files, index.fields)
@@ -208,7 +208,7 @@ class PlanHistory:
         of = None if segment is None or self.index is None else self.index.files.segments[segment].snapshot_id
         return StageFinding(stage=by.value, kept=kept, columns=columns, segment=segment, segment_snapshot_id=of)
 
-    def _is_outside(self, found: _Found) -> bool:
+    def _is_outside(self, found: _LiveFile) -> bool:
         """Return whether the partition of a file rules it out."""
         spec_id = self.lines[found.place].partition_spec_id
         return self.evaluators is not None and not self.evaluators.partition(spec_id)(found.entry.data_file)
@@ -232,13 +232,13 @@ class PlanHistory:
             dict.fromkeys(leaf.column.name for leaf in looked_up(index.question) if leaf.column.index in fields)
         )
 
-    def _parts(self, found: _Found, table: Table) -> list[str]:
+    def _parts(self, found: _LiveFile, table: Table) -> list[str]:
         """Return the partition fields that are compared."""
         spec_id = self.lines[found.place].partition_spec_id
         ids = None if self.evaluators is None else self.evaluators.partition_field_ids(spec_id)
         return [] if ids is None else [part.name for part in table.metadata.specs()[spec_id].fields]
 
-    def _row_groups(self, found: _Found, files: FileSet[FileSource], row: int) -> Iterator[RowGroupFinding]:
+    def _row_groups(self, found: _LiveFile, files: FileSet[FileSource], row: int) -> Iterator[RowGroupFinding]:
         """Yield the row groups of a file: those that page indexes were asked about, else as filters tell them apart."""
         denied = DroppedBy.FILTER.value if self.key_column is None else DroppedBy.KEYS.value
         if (known := (self.row_groups or {}).get(found.path)) is not None:

@@ -148,7 +148,7 @@ class Evaluators:
         """Return the evaluator of bounds for the part of the predicate that asks these columns alone."""
         planner, schema = self._planner, self._planner.table_metadata.schema()
         names = {name for name in map(schema.find_column_name, field_ids) if name is not None}
-        asked = _about(rewrite_not(planner.row_filter), names)
+        asked = _restricted_to(rewrite_not(planner.row_filter), names)
         return InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
 
     def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
@@ -292,10 +292,10 @@ def evaluators_of(scan: DataScan) -> Evaluators:
     return Evaluators(_Planner(manifest_planner(scan)))
 
 
-def _about(node: BooleanExpression, names: set[str]) -> BooleanExpression:
+def _restricted_to(node: BooleanExpression, names: set[str]) -> BooleanExpression:
     """Return an expression without NOT that more rows meet: it asks nothing of columns without one of these names."""
     if isinstance(node, And | Or):
-        return type(node)(_about(node.left, names), _about(node.right, names))
+        return type(node)(_restricted_to(node.left, names), _restricted_to(node.right, names))
     is_other = isinstance(node, UnboundPredicate) and node.term.name not in names  # type: ignore[attr-defined]
     return AlwaysTrue() if is_other else node
 

@@ -29,16 +29,16 @@ def span_of(value: LiteralValue, column: ComparedColumn) -> Span | None:
     return None if convert is None else convert(value, column)
 
 
-def _same(value: Any) -> Span:
+def _point(value: Any) -> Span:
     return value, value
 
 
 def _boolean(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    return _same(int(value)) if isinstance(value, bool) else None
+    return _point(int(value)) if isinstance(value, bool) else None
 
 
 def _integer(value: LiteralValue, column: ComparedColumn) -> Span | None:
-    return _same(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    return _point(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _decimal(value: LiteralValue, column: ComparedColumn) -> Span | None:
@@ -57,24 +57,24 @@ def _units(value: LiteralValue, column: ComparedColumn) -> Span | None:
     if unit == "ms":
         return value // 1000, -(-value // 1000)
     if unit == "ns" and ColumnType.parse(column.iceberg_type).unit != "ns":
-        return _same(value * 1000)
-    return _same(value) if unit in ("us", "ns") else None
+        return _point(value * 1000)
+    return _point(value) if unit in ("us", "ns") else None
 
 
 def _float(value: LiteralValue, column: ComparedColumn) -> Span | None:
     """Return the span of a number. Engines may round it to 32 bits for a FLOAT or not, so the span covers both."""
     if not isinstance(value, float) or math.isnan(value):
         return None
-    return _same(value) if column.encoding.physical == "DOUBLE" else float32_neighbours(value)
+    return _point(value) if column.encoding.physical == "DOUBLE" else float32_neighbours(value)
 
 
 def _bytes(value: LiteralValue, column: ComparedColumn) -> Span | None:
     if isinstance(value, str):
         try:
-            return _same(value.encode())
+            return _point(value.encode())
         except UnicodeEncodeError:
             return None
-    return _same(bytes(value)) if isinstance(value, bytes) else None
+    return _point(bytes(value)) if isinstance(value, bytes) else None
 
 
 _SPANS: dict[str, Callable[[LiteralValue, ComparedColumn], Span | None]] = {

@@ -76,7 +76,7 @@ class PagePlanner:
         return PageRequest(
             shape=self._shape.select_paths(list(_leaf_paths(view.projected.fields))),
             condition=condition_of(view.row_filter, self._compared),
-            question=self._asked(),
+            question=self._filter_columns(),
             residual=view.residual(),
             wanted=wanted,
             unlimited=unlimited,
@@ -88,7 +88,7 @@ class PagePlanner:
             ),
         )
 
-    def _asked(self) -> FileShape | None:
+    def _filter_columns(self) -> FileShape | None:
         """Return the columns to read for the filter; for IS NULL on a struct, one leaf of it."""
         paths = [self._paths[field_id] for field_id in sorted(extract_field_ids(self._view.row_filter))]
         return self._shape.select_paths([self._shape.enough(path) for path in paths]) if paths else None

@@ -96,7 +96,7 @@ class DataFileReader:
         Raises :class:`StorageError`, :class:`WrongChecksumError`, and the errors of pyiceberg for a file that it reads
         whole.
         """
-        whole = partial(self._whole, task)
+        whole = partial(self._read_whole, task)
         if task.file.file_format != FileFormat.PARQUET:  # a sidecar keeps row groups of ORC files alone
             why = f"the file is {task.file.file_format.value}, not Parquet"
             return whole(why) if kept is None else self._orc(task, kept)
@@ -126,7 +126,7 @@ class DataFileReader:
         except (_LockedError, StorageError, WrongChecksumError):
             raise
         except Exception as error:  # pyiceberg decides whether the file can be read
-            return whole(_why(error))
+            return whole(_why_whole(error))
         finally:
             source.close()
             self.sampled.set()
@@ -144,7 +144,7 @@ class DataFileReader:
     def _orc(self, task: FileScanTask, kept: KeptRowGroups) -> FileRows:
         """Read an ORC file by the row groups that the plan keeps; whole if these are most of it, or in doubt."""
         if len(kept.kept) > TOO_MUCH * kept.total:
-            return self._whole(task, MUCH_IS_LEFT)
+            return self._read_whole(task, MUCH_IS_LEFT)
         try:
             with closing(self.reader.access.open(task.file.file_path, task.file.file_size_in_bytes)) as source:
                 rows = OrcFileRows(self.reader, task, source, kept, self._deleted(task))
@@ -153,7 +153,7 @@ class DataFileReader:
         except StorageError:
             raise
         except Exception as error:  # pyiceberg decides whether the file can be read
-            return self._whole(task, _why(error))
+            return self._read_whole(task, _why_whole(error))
 
     def _up_to_limit(self, found: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Read batches until they have at least ``limit`` rows."""
@@ -189,7 +189,7 @@ class DataFileReader:
             return False
         return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
-    def _whole(self, task: FileScanTask, why: str) -> FileRows:
+    def _read_whole(self, task: FileScanTask, why: str) -> FileRows:
         """Let pyiceberg read the file."""
         report = ScanReport(file=task.file.file_path, file_bytes=task.file.file_size_in_bytes)
         deletes = deletes_of(task, self.deletes)
@@ -242,7 +242,7 @@ def _positions(arrays: Sequence[Any]) -> npt.NDArray[np.int64] | None:
     return positions.astype(np.int64)
 
 
-def _why(error: Exception) -> str:
+def _why_whole(error: Exception) -> str:
     """Return why pyiceberg reads a file whole after our own reading raised ``error``."""
     return error.what if isinstance(error, SidecarError) else advisory(error)
 

@@ -254,7 +254,7 @@ class _Night:
             if is_skipped or (step in ("expire", "gc") and "refresh" in done.errors):
                 continue
             try:
-                self._do(step, table, done)
+                self._run_step(step, table, done)
             except SidecarError as error:
                 if done.left_alone is None and _why_left_alone(table) is not None:
                     done.left_alone = str(error)  # a commit has shown that the catalog keeps no statistics
@@ -263,7 +263,7 @@ class _Night:
         done.seconds = time.monotonic() - start
         return done
 
-    def _do(self, step: CareStep, table: Table, done: CaredTable) -> None:
+    def _run_step(self, step: CareStep, table: Table, done: CaredTable) -> None:
         match step:
             case "repair":
                 done.repair = repair(table, dry_run=self.dry_run)

@@ -97,7 +97,7 @@ class _CatalogRoutes:
         if isinstance(answer.body, PlanAnswer):
             pieces = answer.body.body
             headers = {**answer.headers, "Content-Length": str(sum(map(len, pieces)))}
-            return StreamingResponse(_each(pieces), answer.status, headers, media_type=_JSON)
+            return StreamingResponse(_stream(pieces), answer.status, headers, media_type=_JSON)
         content = b"" if request.method == "HEAD" else answer.body
         return Response(content, answer.status, answer.headers, media_type=_JSON if content else None)
 
@@ -193,7 +193,7 @@ class _CatalogRoutes:
         return _json({"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in found]})
 
 
-def _each(pieces: Any) -> Iterator[bytes]:
+def _stream(pieces: Any) -> Iterator[bytes]:
     yield from pieces
 
 

@@ -87,7 +87,7 @@ class Guard:
         if self._is_of_a_page(scope):
             return error_document(ErrorType.FORBIDDEN, "pages of other servers may not ask this one")
         if self._token_digest is not None and not self._is_known(scope, self._token_digest):
-            return error_document(ErrorType.NOT_AUTHORIZED, f"the server's token is missing or wrong: {self._where()}")
+            return error_document(ErrorType.NOT_AUTHORIZED, f"the server's token is missing or wrong: {self._hint()}")
         return None
 
     def _is_of_a_page(self, scope: Scope) -> bool:
@@ -96,7 +96,7 @@ class Guard:
         is_foreign = any(one.lower().partition(b"://")[2] != own for one in headers_of(scope, b"origin"))
         return is_foreign or b"cross-site" in headers_of(scope, b"sec-fetch-site")
 
-    def _where(self) -> str:
+    def _hint(self) -> str:
         if self._before_upstream:
             return "it belongs in the header X-Sidecar-Token (property header.X-Sidecar-Token of the catalog)"
         return "it belongs in the header Authorization, after Bearer (property token of the catalog)"

@@ -52,7 +52,7 @@ class SparkWork:
         pickled = [pickle.dumps(item) for item in items]
         done = 0
         with spark_errors():
-            stage = one_each(self._session, pickled).mapInArrow(_each(shipped), "number int, answer binary")
+            stage = one_each(self._session, pickled).mapInArrow(_work_on_rows(shipped), "number int, answer binary")
             with kept(stage):
                 # The size is known when all items are done, so this does the work, on all executors at once.
                 for row in in_order(stage, partitions_for(sum(sizes_by(stage, "number", "answer").values())), "number"):
@@ -78,7 +78,7 @@ def _shipped(work: Callable[[T], R]) -> bytes:
         ) from error
 
 
-def _each(shipped: bytes) -> ArrowMap:
+def _work_on_rows(shipped: bytes) -> ArrowMap:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work = pickle.loads(shipped)
         for batch in batches:

@@ -150,7 +150,7 @@ class S3Upload:
     def can_copy(self, source: Source) -> bool:
         """Return whether the store copies from ``source``, and begin the upload if so. Raises what s3fs raises."""
         fetch(self._filesystem, source.name, source.size - CHECKED_END, CHECKED_END)  # in time, or not at all
-        return self._origin(source) is not None and bool(self._begun())
+        return self._origin(source) is not None and bool(self._multipart())
 
     def close(self) -> None:
         """Make the object appear."""
@@ -183,7 +183,7 @@ class S3Upload:
         """Upload the first bytes of the buffer as a part."""
         body = bytes(self._buffer[:length])
         part = self._next_part()
-        self._parts.append({**part, "ETag": self._call("upload_part", **self._begun(), **part, Body=body)["ETag"]})
+        self._parts.append({**part, "ETag": self._call("upload_part", **self._multipart(), **part, Body=body)["ETag"]})
         del self._buffer[:length]
 
     def _copy_pending(self) -> None:
@@ -213,7 +213,7 @@ class S3Upload:
         """Have S3 copy a range. ``False``: it does not do that, and the range is not in the object."""
         count = -(-length // COPIED_PART)
         ends = [offset + length * number // count for number in range(count + 1)]
-        first, upload = self._next_part()["PartNumber"], self._begun()
+        first, upload = self._next_part()["PartNumber"], self._multipart()
         copy_from = {"CopySource": origin.place, "CopySourceIfMatch": origin.etag}
 
         def copy_part(part: tuple[int, tuple[int, int]]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class S3Upload:
         try:
             parts = list(in_turn(copy_part, list(enumerate(pairwise(ends))), REQUESTS_AT_ONCE))
         except Exception as error:
-            if _code(error) in ("PreconditionFailed", "412"):
+            if _s3_code(error) in ("PreconditionFailed", "412"):
                 raise StorageError(
                     "the file was replaced while it was copied from",
                     file=origin.source.name,
@@ -243,10 +243,10 @@ class S3Upload:
     def _origin(self, source: Source) -> _StoredObject | None:
         """Return the object to copy from, ``None`` if the bytes must come through this process."""
         if source.name not in self._origins:
-            self._origins[source.name] = self._found(source)
+            self._origins[source.name] = self._object_at(source)
         return self._origins[source.name]
 
-    def _found(self, source: Source) -> _StoredObject | None:
+    def _object_at(self, source: Source) -> _StoredObject | None:
         if not isinstance(source, FileIOSource) or source.size < MIN_PART:
             return None
         if not _is_on_s3(source.name):
@@ -265,7 +265,7 @@ class S3Upload:
     def _next_part(self) -> dict[str, int]:
         return {"PartNumber": len(self._parts) + 1}
 
-    def _begun(self) -> dict[str, str]:
+    def _multipart(self) -> dict[str, str]:
         """Return what names the multipart upload, which begins with its first part."""
         if self._upload is None:
             self._upload = {**self._place, "UploadId": self._call("create_multipart_upload", **self._place)["UploadId"]}
@@ -340,7 +340,7 @@ def _place(filesystem: Any, location: str) -> dict[str, str]:
     return {"Bucket": bucket, "Key": key}
 
 
-def _code(error: BaseException) -> object:
+def _s3_code(error: BaseException) -> object:
     """Return the code of S3's answer, which s3fs keeps at the cause of its errors."""
     response: Any = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
     return response.get("Error", {}).get("Code") if isinstance(response, Mapping) else None

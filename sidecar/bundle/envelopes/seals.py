@@ -32,7 +32,7 @@ def seal_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> None:
     data = pieces.reshape(-1).data  # the pieces are contiguous
     starts = range(0, count * length, length)
     views = [data[start + before : start + length - after] for start in starts]
-    sealed = place.cipher.encrypt_all(_each(contexts), views)
+    sealed = place.cipher.encrypt_all(_each_context(contexts), views)
     pieces[:] = np.frombuffer(sealed, np.uint8).reshape(count, length)
 
 
@@ -43,7 +43,7 @@ def open_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> tuple
         return pieces[:, :-SEAL_BYTES], np.flatnonzero(wrong).tolist()
     data = np.zeros((len(pieces), pieces.shape[1] - place.sealing.overhead), np.uint8)
     bad = []
-    for number, context in enumerate(_each(contexts)):
+    for number, context in enumerate(_each_context(contexts)):
         opened = place.cipher.decrypt(context, pieces[number].data)
         if opened is None:
             bad.append(number)
@@ -52,7 +52,7 @@ def open_pieces(pieces: Pieces, contexts: Contexts, place: BlobContext) -> tuple
     return data, bad
 
 
-def _each(contexts: Contexts) -> list[bytes]:
+def _each_context(contexts: Contexts) -> list[bytes]:
     data = contexts.tobytes()
     return [data[at : at + CONTEXT.size] for at in range(0, len(data), CONTEXT.size)]
 

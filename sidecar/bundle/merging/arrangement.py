@@ -62,18 +62,18 @@ def arrange(carried: Sequence[StoredSize], new_size: int | None, into_one: bool 
     """
     everything = tuple(range(len(carried)))
     if into_one and carried:
-        return Arrangement((_run(carried, everything),), with_new=new_size is not None)
+        return Arrangement((_segment_run(carried, everything),), with_new=new_size is not None)
     if len(carried) < 2 or carried[0].is_worn:
-        return Arrangement((_run(carried, everything),) if carried else ())
+        return Arrangement((_segment_run(carried, everything),) if carried else ())
     base, delta = everything[:1], everything[1:]
     if new_size is None and len(delta) == 1:
-        return Arrangement((_run(carried, base), _run(carried, delta)))
+        return Arrangement((_segment_run(carried, base), _segment_run(carried, delta)))
     delta_size = sum(carried[number].size for number in delta) + (new_size or 0)
     if delta_size * FOLD_SHARE <= carried[0].size:
-        runs = (_run(carried, base), _run(carried, delta))
+        runs = (_segment_run(carried, base), _segment_run(carried, delta))
         return Arrangement(runs, with_new=new_size is not None)
-    return Arrangement((_run(carried, everything),))
+    return Arrangement((_segment_run(carried, everything),))
 
 
-def _run(carried: Sequence[StoredSize], members: tuple[int, ...]) -> SegmentRun:
+def _segment_run(carried: Sequence[StoredSize], members: tuple[int, ...]) -> SegmentRun:
     return SegmentRun(members, len(members) > 1 or carried[members[0]].is_worn)

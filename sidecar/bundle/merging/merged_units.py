@@ -151,7 +151,7 @@ def _merge_owned(
         coverage = source.coverage.get(key)
         if coverage is None:
             continue
-        at, says_something = units.new_units[number], ~_are(coverage, UnitState.NOT_BUILT)
+        at, says_something = units.new_units[number], ~_in_state(coverage, UnitState.NOT_BUILT)
         owner = np.where(at >= 0, owners[at] if units.num_units else NOBODY, NOBODY - 1)
         without = (owner == NOBODY) & says_something & ~coverage.indexed
         states.take(coverage, at, without | ((owner == number) & coverage.indexed))
@@ -173,12 +173,12 @@ def _merge_counted(
         if coverage is None:
             continue
         at = units.new_units[number]
-        says_something = (at >= 0) & ~_are(coverage, UnitState.NOT_BUILT)
+        says_something = (at >= 0) & ~_in_state(coverage, UnitState.NOT_BUILT)
         counted = np.zeros(len(at), np.bool_)
         counted[at >= 0] = states.are(UnitState.INDEXED)[at[at >= 0]]
         decides = coverage.indexed | ~counted
         states.take(coverage, at, says_something & decides)
 
 
-def _are(coverage: Coverage, state: UnitState) -> npt.NDArray[np.bool_]:
+def _in_state(coverage: Coverage, state: UnitState) -> npt.NDArray[np.bool_]:
     return np.isin(coverage.codes, [code for code, found in enumerate(coverage.states) if found.state == state])

@@ -27,7 +27,7 @@ BlobOfField = tuple[str, int]
 """A blob type and a field id."""
 
 
-def _all(entry: TocEntry) -> bool:
+def _any_entry(entry: TocEntry) -> bool:
     return True
 
 
@@ -37,7 +37,7 @@ class SourceSegment:
 
     sidecar: SidecarFile
     segment: Segment
-    keep: Callable[[TocEntry], bool] = _all
+    keep: Callable[[TocEntry], bool] = _any_entry
     sketches: Sequence[FieldSketches] = ()
     """Sketches of groups that were counted again. ``keep`` leaves out the blobs that they replace."""
     has_damage: bool | None = None

@@ -54,7 +54,7 @@ def joined(groups: Sequence[SketchGroup], ages: npt.NDArray[np.int64]) -> list[S
         for group in members:
             newer -= len(group.files)
             together = [*waiting, group]
-            if waiting and not (_fit(together) and sum(len(one.files) for one in together) <= newer + 1):
+            if waiting and not (_fit_one_group(together) and sum(len(one.files) for one in together) <= newer + 1):
                 united.append(_union(waiting, kind))
                 waiting = []
             waiting.append(group)
@@ -62,7 +62,7 @@ def joined(groups: Sequence[SketchGroup], ages: npt.NDArray[np.int64]) -> list[S
     return united
 
 
-def _fit(groups: Sequence[SketchGroup]) -> bool:
+def _fit_one_group(groups: Sequence[SketchGroup]) -> bool:
     return sum(g.counted for g in groups) <= MOST_FILES and sum(g.size for g in groups) <= MOST_BYTES
 
 

@@ -38,7 +38,7 @@ def draw_embedded(to: Console, report: WrittenFiles) -> None:
         facts(
             [
                 ("written", escaped(file.target)),
-                ("size", _grown(file.size_before, new.size)),
+                ("size", _size_change(file.size_before, new.size)),
                 *_looked_at([file]),
                 *((name, humanize.size(size)) for name, size in parts if size),
                 *engine_fact(report),
@@ -65,7 +65,7 @@ def draw_stripped(to: Console, report: WrittenFiles) -> None:
     (file,) = report.files
     removed = [f"{sum(ways.values()):,} {KINDS[kind].plural}" for kind, ways in file.ways().items()]
     lines = [("written", escaped(file.target)), ("removed", ", ".join(removed) or "nothing was there")]
-    to.print(facts([*lines, ("size", _grown(file.size_before, file.written.size)), *engine_fact(report)]))
+    to.print(facts([*lines, ("size", _size_change(file.size_before, file.written.size)), *engine_fact(report)]))
 
 
 def _draw_many(to: Console, report: WrittenFiles) -> None:
@@ -81,7 +81,7 @@ def _draw_many(to: Console, report: WrittenFiles) -> None:
     before, now = sum(file.size_before for file in report.files), sum(file.written.size for file in report.files)
     lines = [
         ("written", f"{quantity(len(report.files), 'file')} in {escaped(report.into)}"),
-        ("size", _grown(before, now)),
+        ("size", _size_change(before, now)),
         *read,
         *_looked_at(report.files),
         *engine_fact(report),
@@ -91,7 +91,7 @@ def _draw_many(to: Console, report: WrittenFiles) -> None:
     draw_failed(to, report.failed, report.others)
 
 
-def _grown(before: int, now: int) -> str:
+def _size_change(before: int, now: int) -> str:
     return f"{humanize.size(before)} before, {humanize.size(now)} now"
 
 

@@ -173,7 +173,7 @@ def _draw_conditions(to: Console, found: FindReport) -> None:
         drawn.add_row(*map(escaped, cells), humanize.count(one.files), humanize.count(one.rows))
     to.print()
     to.print(drawn)
-    _more(to, len(answers))
+    _count_the_rest(to, len(answers))
     for one in answers[:SHOWN]:
         if one.impossible is not None:
             to.print(f"{one.column}: {one.impossible}", markup=False, soft_wrap=True)
@@ -190,7 +190,7 @@ def _draw_files(to: Console, found: FindReport) -> None:
             counts = {"live": shown.live, "deleted": shown.deleted, "live or deleted": shown.in_doubt}
             parts = ", ".join(f"{humanize.count(count)} {name}" for name, count in counts.items() if count)
             to.print(f"  snapshot {shown.snapshot_id}: {parts}", markup=False, soft_wrap=True)
-    _more(to, len(found.files))
+    _count_the_rest(to, len(found.files))
     for deletes in found.equality_deletes:
         if deletes.rows:
             to.print()
@@ -213,6 +213,6 @@ def _draw_traces(to: Console, found: FindReport) -> None:
             to.print(f"  {one.problem}", markup=False, soft_wrap=True)
 
 
-def _more(to: Console, count: int) -> None:
+def _count_the_rest(to: Console, count: int) -> None:
     if count > SHOWN:
         to.print(f"[dim]and {humanize.count(count - SHOWN)} more: --json names all[/]")

@@ -225,13 +225,13 @@ class EqualityDeletes:
 
     def may_apply_to(self, path: str) -> bool:
         """Return whether an equality delete applies to a data file, or may."""
-        return next(self._each(path), None) is not None
+        return next(self._deletes_of(path), None) is not None
 
     def applying_to(self, path: str) -> list[DeleteFile]:
         """Return the equality deletes that apply to a data file; those that only may are :attr:`is_doubtful`."""
-        return list({id(delete): delete for delete in self._each(path)}.values())
+        return list({id(delete): delete for delete in self._deletes_of(path)}.values())
 
-    def _each(self, path: str) -> Iterator[DeleteFile]:
+    def _deletes_of(self, path: str) -> Iterator[DeleteFile]:
         for file in self._files.get(path, ()):
             yield from self.deletes.equality_of(file)
             yield from self.deletes.doubtful_of(file)

@@ -234,12 +234,12 @@ class Parser:
             operator = self._take().text
             return comparison(_COMPARISONS[operator], column, self._literal(column))
         if self._skip("is"):
-            return self._is(column)
+            return self._null_or_nan(column)
         negated = self._skip("not")
         expression = self._membership(column)
         return ~expression if negated else expression
 
-    def _is(self, column: PredicateColumn) -> BooleanExpression:
+    def _null_or_nan(self, column: PredicateColumn) -> BooleanExpression:
         negated = self._skip("not")
         kind = "null" if self._skip("null") else "nan" if self._skip("nan") else None
         if kind is None:

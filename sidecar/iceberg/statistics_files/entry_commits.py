@@ -82,7 +82,7 @@ def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) 
         done = try_to_change(now, changes)
         later = look_for(now, changes) if done else reload_table(table)
         if done:
-            displaced = _taken(now, later, changes, displaced)
+            displaced = _displaced_by(now, later, changes, displaced)
         now = later
     lost = [entry.statistics_path for entry in displaced.values()]
     raise CommitConflictError(
@@ -92,7 +92,7 @@ def change_entries(table: Table, decide: Callable[[Table, Displaced], Changes]) 
     )
 
 
-def _taken(before: Table, later: Table, changes: Changes, restored: Displaced) -> Displaced:
+def _displaced_by(before: Table, later: Table, changes: Changes, restored: Displaced) -> Displaced:
     """Return the entries that our commit took from others and that can be set again; ``restored`` were set by it.
 
     A commit sets one entry. Raises :class:`CommitConflictError` if two others have set entries that do not have each

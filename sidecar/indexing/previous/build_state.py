@@ -32,7 +32,7 @@ def is_complete(table: Table, state: SidecarState, declared: Sequence[ColumnDecl
     schema = table.schema()
     if (state.mapping, state.layout) != (mapping_digest(table), LAYOUT) or not schema.field_ids >= state.columns.keys():
         return False
-    return all(_has(state.columns.get(one.column.field_id), one) for one in declared)
+    return all(_is_built(state.columns.get(one.column.field_id), one) for one in declared)
 
 
 def state_after(prepared: PreparedBuild, indexed: Collection[int]) -> tuple[SidecarState, dict[str, int]]:
@@ -114,7 +114,7 @@ def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> Buil
     )
 
 
-def _has(built: BuiltColumn | None, one: ColumnDeclaration) -> bool:
+def _is_built(built: BuiltColumn | None, one: ColumnDeclaration) -> bool:
     if built is None or built.type != one.column.type or any(built.left.get(kind) for kind in one.kinds):
         return False
     return set(built.kinds) >= set(one.kinds) and one.fpp in ("auto", built.fpp)

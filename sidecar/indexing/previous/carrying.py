@@ -206,17 +206,17 @@ class SegmentCarrier:
                 kind = KIND_OF_BLOB[blob_type].name
                 anew = self.anew if (field_id, kind) in self.made else ()
                 others = [ordinal for number, ordinal in numbers.items() if number not in anew]
-                self._lose(field_id, kind, len(np.intersect1d(files, others)))
+                self._add_lost(field_id, kind, len(np.intersect1d(files, others)))
             for field_id, uncounted in source.uncounted().items():
                 known = counted.setdefault(field_id, set())
                 lost = {number for number, ordinal in numbers.items() if uncounted[ordinal]} - known
                 if lost and field_id in live:
-                    self._lose(field_id, THETA, len(lost))
+                    self._add_lost(field_id, THETA, len(lost))
                     self._note(f"values of {len(lost)} files are in no sketch; the next build counts them again")
                 counts = source.coverage[field_id, THETA].files_with_entries(source.first_units)
                 known.update(number for number, ordinal in numbers.items() if counts[ordinal])
 
-    def _lose(self, field_id: int, kind: str, files: int) -> None:
+    def _add_lost(self, field_id: int, kind: str, files: int) -> None:
         if files:
             self.lost[field_id, kind] = self.lost.get((field_id, kind), 0) + files
 

@@ -194,7 +194,7 @@ def _fill(
 ) -> None:
     assert earlier.found is not None
     segments = earlier.found.sidecar.segments
-    earlier.stale = _stale(segments, plan)
+    earlier.stale = _refused_blobs(segments, plan)
     live = {segment.id: live_files(segment, listing.files) for segment in segments}
     earlier.having = _having(earlier.found.sidecar, listing.files, live, plan, earlier)
     if not full:
@@ -316,7 +316,7 @@ def _having(
     return having
 
 
-def _stale(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
+def _refused_blobs(segments: Sequence[Segment], plan: BuildPlan) -> set[tuple[bytes, int]]:
     """Return (segment id, field id) of blobs that a reader with the column's key refuses, and of sketches.
 
     Raises :class:`UsageError` if a blob under the right key does not open: the sidecar was tampered with.

@@ -170,10 +170,10 @@ class FileStatistics:
                 yield _Finding(stripe, column, what)
 
     def _said_of_file(self, column: OrcColumn) -> ColumnStatistics | None:
-        return self._of(-1, self._of_file, self._rows, column, None)
+        return self._column_in_part(-1, self._of_file, self._rows, column, None)
 
     def _said_of_stripe(self, stripe: Stripe, column: OrcColumn, zone: str | None = None) -> ColumnStatistics | None:
-        return self._of(stripe.ordinal, self._messages(stripe), stripe.num_rows, column, zone)
+        return self._column_in_part(stripe.ordinal, self._messages(stripe), stripe.num_rows, column, zone)
 
     def _messages(self, stripe: Stripe) -> Sequence[bytes]:
         """Return the encoded statistics of a stripe, one message for each column; nothing if there are none."""
@@ -201,7 +201,7 @@ class FileStatistics:
         except DamagedFileError:
             return None  # it is raised where somebody asks for it
 
-    def _of(
+    def _column_in_part(
         self, part: int, messages: Sequence[bytes], rows: int, column: OrcColumn, zone: str | None
     ) -> ColumnStatistics | None:
         """Return the statistics of a column in the ``rows`` rows of a part, held against those of the columns above."""

@@ -136,7 +136,7 @@ class _StripeCheck:
             yield self._problem(f"stripe footer: {reason_of(error)}")
             return
         yield from self._lengths(footer)
-        yield from self._whole()
+        yield from self._column_count()
         for column in self.tail.columns:
             try:
                 index = self._index(footer, column)
@@ -166,7 +166,7 @@ class _StripeCheck:
             for text in observed.problems(index.whole, "stripe"):
                 yield self._problem(text, column)
 
-    def _whole(self) -> Iterator[Problem]:
+    def _column_count(self) -> Iterator[Problem]:
         """Yield a problem if the stripe has statistics of another number of columns than the file has."""
         found = self.statistics.num_columns(self.stripe)
         if found not in (0, len(self.tail.columns)):

@@ -85,7 +85,7 @@ class DecryptedSource(WrappingSource):
         pieces = {start: data for start, data in self._fixed.items() if start < end and start + len(data) > offset}
         missing: list[EncryptedUnit] = []
         for unit in self._units(offset, end):
-            known = self._kept(unit[:2])
+            known = self._decrypted(unit[:2])
             if known is None:
                 missing.append(unit)
             else:
@@ -145,7 +145,7 @@ class DecryptedSource(WrappingSource):
                 self._cached -= len(self._cache.popitem(last=False)[1])
         return data
 
-    def _kept(self, place: tuple[int, int]) -> bytes | None:
+    def _decrypted(self, place: tuple[int, int]) -> bytes | None:
         with self._lock:
             data = self._cache.get(place)
             if data is not None:

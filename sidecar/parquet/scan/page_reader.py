@@ -213,7 +213,7 @@ class RowGroupReader:
             self._counts.data_pages = counted
             return {}
         held = RowRanges.all(number)
-        return {part: _cut(column, rows, held) for part, column in zip(small, found, strict=True)}
+        return {part: _rows_of_held(column, rows, held) for part, column in zip(small, found, strict=True)}
 
     def share(self, parts: Sequence[SchemaPart], rows: RowRanges) -> float:
         """Return the share (0 to 1) of the bytes of ``parts`` that :meth:`read` would fetch for ``rows``."""
@@ -301,7 +301,7 @@ class RowGroupReader:
                 index, numbers = pages.indexes[at], pages.numbers[at]
                 ranges |= set(_places(index, numbers))
                 if leaf.index not in self._dictionaries and _surely_needs_dictionary(chunk, index):
-                    ranges.add(_gap(chunk, index))
+                    ranges.add(_before_first_page(chunk, index))
         wanted = sorted(ranges)
         return dict(zip(wanted, read_ranges(self._data, wanted), strict=True))
 
@@ -314,7 +314,7 @@ class RowGroupReader:
     ) -> Any:
         if pages is not None:
             try:
-                return _cut(self._decode_pages(part, pages, raw), rows, pages.held)
+                return _rows_of_held(self._decode_pages(part, pages, raw), rows, pages.held)
             except _Contradiction as contradiction:
                 self._give_up(part, str(contradiction))
                 raw = self._fetch({part: None})
@@ -330,7 +330,7 @@ class RowGroupReader:
         if most < number:
             self._large[part] = _LargeRead(lambda: PartCursor(*parts), most)
             return self._large[part].read(rows)
-        return _cut(PartCursor(*parts).take(number), rows, RowRanges.all(number))
+        return _rows_of_held(PartCursor(*parts).take(number), rows, RowRanges.all(number))
 
     def _give_up(self, part: SchemaPart, why: str) -> None:
         """Use the offset indexes of a part no more. Raises :class:`NarrowedByFalseIndexError` if rows are missing."""
@@ -410,7 +410,7 @@ class RowGroupReader:
         known = self._dictionaries.get(chunk.leaf.index)
         if known is not None:
             return known
-        place = _gap(chunk, index)
+        place = _before_first_page(chunk, index)
         if not place[1]:
             raise _Contradiction("there is no room for a dictionary page before the first data page")
         data = raw[place] if place in raw else self._data.read(*place)
@@ -466,12 +466,12 @@ def _surely_needs_dictionary(chunk: ColumnChunk, index: OffsetIndex) -> bool:
     return not fell_back and index.offsets[0] > chunk.start
 
 
-def _gap(chunk: ColumnChunk, index: OffsetIndex) -> tuple[int, int]:
+def _before_first_page(chunk: ColumnChunk, index: OffsetIndex) -> tuple[int, int]:
     """Return (offset, length) of the bytes before a chunk's first data page, where a dictionary page is."""
     return chunk.start, int(index.offsets[0]) - chunk.start
 
 
-def _cut(column: Any, rows: RowRanges, held: RowRanges) -> Any:
+def _rows_of_held(column: Any, rows: RowRanges, held: RowRanges) -> Any:
     """Return ``rows`` of a column that has the rows ``held``, which include them."""
     if rows == held:
         return column

@@ -72,7 +72,7 @@ def _fixed_rows(array: Any, width: int) -> npt.NDArray[np.uint8]:
     values = data.reshape(-1, stored)[array.offset :]
     if array.null_count:
         values = np.where(array.is_valid().to_numpy(False)[:, None], values, np.uint8(0))
-    return _cut(values, width)
+    return _in_width(values, width)
 
 
 def _rows(array: Any, width: int) -> npt.NDArray[np.uint8]:
@@ -87,11 +87,11 @@ def _rows(array: Any, width: int) -> npt.NDArray[np.uint8]:
         if not length:
             raise DamagedFileError("a decimal has no bytes")
         found = np.flatnonzero(valid & (lengths == length))
-        out[found] = _cut(values[starts[found][:, None] + np.arange(length)], width)
+        out[found] = _in_width(values[starts[found][:, None] + np.arange(length)], width)
     return out
 
 
-def _cut(values: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint8]:
+def _in_width(values: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint8]:
     """Return big-endian numbers in ``width`` bytes."""
     count, stored = values.shape
     if stored < width:

@@ -64,7 +64,7 @@ def read_entries(
     return _decoded_entries(files, evaluators, io)
 
 
-def _with(entries: dict[int, ManifestEntry], files: ListedFileSet) -> ListedFileSet:
+def _having_entries(entries: dict[int, ManifestEntry], files: ListedFileSet) -> ListedFileSet:
     left = files.having(entries)
     return FileSet(files.source.holding(entries), left.left, left.steps, left.reasons, left.counts)
 
@@ -79,7 +79,11 @@ def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -
     entries, errors = dict[int, ManifestEntry](), dict[int, SidecarError]()
     for row, owner in owner_of.items():
         try:
-            entry = _at(live[owner], source, owner, row) if owner in live else _recorded(source, owner, records[row])
+            entry = (
+                _live_entry(live[owner], source, owner, row)
+                if owner in live
+                else _recorded(source, owner, records[row])
+            )
         except SidecarError as error:
             errors.setdefault(source.lines[owner].place, error)
             continue
@@ -87,7 +91,7 @@ def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -
             entries[row] = entry
     if errors:
         raise WrongRecords(errors)
-    return _with(entries, files), len(live)
+    return _having_entries(entries, files), len(live)
 
 
 def _opened_instead(
@@ -102,7 +106,7 @@ def _opened_instead(
     return dict(zip(chosen, entries, strict=True))
 
 
-def _at(live: Sequence[ManifestEntry], source: ListedManifests, owner: int, row: int) -> ManifestEntry:
+def _live_entry(live: Sequence[ManifestEntry], source: ListedManifests, owner: int, row: int) -> ManifestEntry:
     """Return the entry of a listed manifest that was opened: its files have the order that the segment has."""
     first, end = source.spans[owner].tolist()
     if len(live) != end - first:
@@ -149,15 +153,15 @@ def _walked(files: ListedFileSet, evaluators: Evaluators) -> ListedFileSet | Non
         try:
             decoder = entry_decoder(source.files.schema(schema) or "")
             maker = EntryMaker(decoder, _stored_records(table, chosen), evaluators.partition(spec_id))
-            for row, entry in _made(maker, source, owners[chosen], evaluators):
+            for row, entry in _walked_entries(maker, source, owners[chosen], evaluators):
                 found[chosen[row]] = entry
         except SidecarError:
             return None  # decoding finds out which record is wrong
     rows = files.rows.tolist()
-    return _with({row: one for row, one in zip(rows, found, strict=True) if one is not None}, files)
+    return _having_entries({row: one for row, one in zip(rows, found, strict=True) if one is not None}, files)
 
 
-def _made(
+def _walked_entries(
     maker: EntryMaker, source: ListedManifests, owners: npt.NDArray[np.int64], evaluators: Evaluators
 ) -> Iterator[tuple[int, ManifestEntry]]:
     """Yield the entries of walked records by the ordinals of these. Raises if a record is not that of its file."""

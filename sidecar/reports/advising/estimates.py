@@ -84,7 +84,7 @@ class Estimator:
 
     def _existing(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
         """Return what lookups of existing values keep; ``rate`` is that of a file's filters together."""
-        kept = [self._kept(one, rate) for one in presences]
+        kept = [self._files_kept(one, rate) for one in presences]
         return PredictedLookup(self._mean(presences, [one.admitting for one in presences]), self._mean(presences, kept))
 
     def _absent(self, presences: Sequence[Presence], rate: float) -> PredictedLookup:
@@ -112,7 +112,7 @@ class Estimator:
         between = self._admitted.values_between()
         return between is not None and in_table >= DENSE * between
 
-    def _kept(self, one: Presence, rate: float) -> float:
+    def _files_kept(self, one: Presence, rate: float) -> float:
         """Return the files that a lookup of a value keeps."""
         others, parts = one.admitting - 1, 1.0 if self._files_are_whole else self._parts
         if self._files_are_whole:

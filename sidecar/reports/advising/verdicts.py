@@ -29,11 +29,11 @@ def refusal(column: TableColumn, schema: Schema, spec: PartitionSpec) -> Advised
         return not_judged(column, "it is inside a list or map, and no predicate of a plan can ask for it")
     encoding = ColumnType.parse(column.type).encoding
     if encoding is None:
-        return _no(column, f"columns of type {column.type} get no filter")
+        return _not_worth_it(column, f"columns of type {column.type} get no filter")
     if doubt := Encoding.parse(encoding).not_indexable:
-        return _no(column, f"columns of type {column.type} get no filter: {doubt}")
+        return _not_worth_it(column, f"columns of type {column.type} get no filter: {doubt}")
     if any(f.source_id == column.field_id and isinstance(f.transform, IdentityTransform) for f in spec.fields):
-        return _no(column, "the table is partitioned by it: manifests have its values")
+        return _not_worth_it(column, "the table is partitioned by it: manifests have its values")
     return None
 
 
@@ -89,7 +89,7 @@ def amount(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:,.0f}"
 
 
-def _no(column: TableColumn, reason: str) -> AdvisedColumn:
+def _not_worth_it(column: TableColumn, reason: str) -> AdvisedColumn:
     return AdvisedColumn(column.path, column.field_id, column.type, "no", [], reason, None)
 
 

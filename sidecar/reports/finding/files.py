@@ -66,7 +66,7 @@ class SnapshotFiles:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Query:
     """A question about the files of one snapshot. Without ``sidecar`` or ``evaluators``, these rule nothing out."""
 
     question: ValueQuestion
@@ -75,7 +75,7 @@ class _Asked:
     evaluators: Evaluators | None
 
     @classmethod
-    def of(cls, table: Table, question: ValueQuestion, snapshot: Snapshot, access: Access, read_all: bool) -> _Asked:
+    def of(cls, table: Table, question: ValueQuestion, snapshot: Snapshot, access: Access, read_all: bool) -> _Query:
         """Ask a question about a snapshot. The sidecar is opened when it is first asked."""
         specs, condition = table.metadata.specs(), question.question.for_filters
         traces, table = ManifestTraces(question, specs), with_schema(table, question.schema.schema_id)
@@ -140,9 +140,9 @@ class FileSearch:
         try:
             found.lines = read_manifests(self._table.io, snapshot.manifest_list)
         except SidecarError as error:
-            self._miss("manifest list", snapshot.manifest_list, error)
+            self._note_not_asked("manifest list", snapshot.manifest_list, error)
             return found
-        asked = [_Asked.of(self._table, question, snapshot, self._access, self._read_all) for question in questions]
+        asked = [_Query.of(self._table, question, snapshot, self._access, self._read_all) for question in questions]
         data = data_of(found.lines)
         self._search(data, asked, snapshot.manifest_list)
         for sidecar in (one.sidecar for one in asked if one.sidecar is not None):
@@ -158,9 +158,9 @@ class FileSearch:
         self._read_deletes([line for line in found.lines if line.content == ManifestContent.DELETES], asked, snapshot)
         return found
 
-    def _search(self, lines: Sequence[ManifestFile], asked: Sequence[_Asked], manifest_list: str) -> None:
+    def _search(self, lines: Sequence[ManifestFile], asked: Sequence[_Query], manifest_list: str) -> None:
         """Search the data manifests that are new, opening those that may have a value."""
-        to_open: dict[str, tuple[ManifestFile, list[_Asked]]] = {}
+        to_open: dict[str, tuple[ManifestFile, list[_Query]]] = {}
         for line in lines:
             for one in asked:
                 key = line.manifest_path, one.question.key
@@ -183,7 +183,7 @@ class FileSearch:
             for one in asking:
                 self._search_manifest(line, contents, one)
 
-    def _search_manifest(self, line: ManifestFile, contents: ManifestContents, asked: _Asked) -> None:
+    def _search_manifest(self, line: ManifestFile, contents: ManifestContents, asked: _Query) -> None:
         name, key = line.manifest_path, asked.question.key
         entries = [raw.entry for raw in contents.entries]
         live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
@@ -204,10 +204,10 @@ class FileSearch:
         try:
             return read_checked(self._table.io, line)
         except SidecarError as error:
-            self._miss("manifest", line.manifest_path, error)
+            self._note_not_asked("manifest", line.manifest_path, error)
             return None
 
-    def _read_deletes(self, lines: Iterable[ManifestFile], asked: Sequence[_Asked], snapshot: Snapshot) -> None:
+    def _read_deletes(self, lines: Iterable[ManifestFile], asked: Sequence[_Query], snapshot: Snapshot) -> None:
         """Take note of the equality deletes in delete manifests, and of position deletes that have whole rows."""
         for line in lines:
             if line.manifest_path in self._bad:
@@ -223,7 +223,7 @@ class FileSearch:
                 if snapshot.snapshot_id not in snapshots:
                     snapshots.append(snapshot.snapshot_id)
 
-    def _delete_files(self, line: ManifestFile, contents: ManifestContents, asked: Sequence[_Asked]) -> list[DataFile]:
+    def _delete_files(self, line: ManifestFile, contents: ManifestContents, asked: Sequence[_Query]) -> list[DataFile]:
         """Return the live equality-delete files of a manifest."""
         equality = []
         for entry in (raw.entry for raw in contents.entries):
@@ -239,12 +239,12 @@ class FileSearch:
                 self._miss_once(NotAsked("delete file", file.file_path, reason))
         return equality
 
-    def _rule_out(self, asked: _Asked, path: str, by: DroppedBy, files: int) -> None:
+    def _rule_out(self, asked: _Query, path: str, by: DroppedBy, files: int) -> None:
         used = None if by is not DroppedBy.FILTER or asked.sidecar is None else asked.sidecar.used
         question, index = asked.question, None if used is None else used.path
         self.ruled_out.append(FileRuledOut(path, question.name, question.field_id, by.value, files, index))
 
-    def _miss(self, what: str, path: str, error: SidecarError) -> None:
+    def _note_not_asked(self, what: str, path: str, error: SidecarError) -> None:
         self._miss_once(NotAsked(what, path, error.what))
 
     def _miss_once(self, missed: NotAsked) -> None:

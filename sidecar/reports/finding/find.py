@@ -294,7 +294,7 @@ class _Search:
             except SidecarError as error:
                 self.not_asked.append(NotAsked("delete file", found.snapshot.manifest_list, error.what))
                 for hit in hits:
-                    _note(hit, found.snapshot, Counter(), hit.rows, ())
+                    _record(hit, found.snapshot, Counter(), hit.rows, ())
                 return
         for hit in hits:
             self._tell_deleted_of(hit, found.snapshot, tasks.get(hit.file.file_path), deletes)
@@ -303,20 +303,20 @@ class _Search:
         self, hit: _Hit, snapshot: Snapshot, task: FileScanTask | None, deletes: EqualityDeletes
     ) -> None:
         if task is None:
-            _note(hit, snapshot, hit.rows, Counter(), ())
+            _record(hit, snapshot, hit.rows, Counter(), ())
             return
         try:
             live = self._readers[hit.question.key].count_live(task)
         except SidecarError as error:
             paths = ", ".join(sorted(file.file_path for file in task.delete_files))
             self.not_asked.append(NotAsked("delete file", paths, error.what, hit.question.name))
-            _note(hit, snapshot, Counter(), hit.rows, ())
+            _record(hit, snapshot, Counter(), hit.rows, ())
             return
         applying = deletes.applying_to(task.file.file_path)
         fates = {text: self._fate(hit.question, text, applying) for text in hit.rows}
         left = {text: rows for text, rows in live.items() if fates[text] is not RowFate.DELETED}
         in_doubt = Counter({text: rows for text, rows in left.items() if fates[text] is RowFate.IN_DOUBT})
-        _note(hit, snapshot, Counter(left) - in_doubt, in_doubt, [one.file.file_path for one in applying])
+        _record(hit, snapshot, Counter(left) - in_doubt, in_doubt, [one.file.file_path for one in applying])
 
     def _fate(self, question: ValueQuestion, text: str, applying: Sequence[DeleteFile]) -> RowFate:
         """Return what the equality deletes that apply to a data file, or may, do to its rows with a value."""
@@ -344,7 +344,7 @@ class _Search:
         return {task.file.file_path: task for task in tasks}
 
 
-def _note(hit: _Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter[str], equality: Iterable[str]) -> None:
+def _record(hit: _Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter[str], equality: Iterable[str]) -> None:
     """Record what a snapshot says of the rows of a hit; what is neither live nor in doubt is deleted."""
     for text, rows in hit.rows.items():
         hit.snapshots.setdefault(text, []).append(

@@ -79,7 +79,7 @@ class SidecarSearch:
             return
         with closing(opened) as sidecar:
             for question in questions:
-                answer = self._about(path, snapshots, sidecar, question)
+                answer = self._answer_of(path, snapshots, sidecar, question)
                 if answer is not None:
                     yield answer
 
@@ -93,7 +93,7 @@ class SidecarSearch:
         sidecar.use_keys(self._access.keys, fields_of_keys(self._table, self._access.keys))
         return sidecar
 
-    def _about(
+    def _answer_of(
         self, path: str, snapshots: list[int], sidecar: SidecarFile, question: ValueQuestion
     ) -> SidecarAsked | None:
         """Return the answer of a file; ``None`` if it knows nothing of the column."""

@@ -320,9 +320,9 @@ class Questions(ConditionReader):
         self.by_snapshot: dict[int, list[ValueQuestion]] = {}
         """The questions about each snapshot, in the order of the conditions."""
         for snapshot_id, schema in schemas.items():
-            self.by_snapshot[snapshot_id] = self._about(schema)
+            self.by_snapshot[snapshot_id] = self._questions_in(schema)
         if not schemas:
-            self._about(table.schema())
+            self._questions_in(table.schema())
         self.check()
 
     @cached_property
@@ -341,7 +341,7 @@ class Questions(ConditionReader):
             found[name] = ids, paths | written
         return found
 
-    def _about(self, own: Schema) -> list[ValueQuestion]:
+    def _questions_in(self, own: Schema) -> list[ValueQuestion]:
         """Return the questions about a snapshot that is read in a schema."""
         asked = []
         for condition in self._conditions:

@@ -50,11 +50,11 @@ def measure_lookups(table: Table, found: FoundSidecar, warnings: list[str]) -> d
             if name is None or any(bundle.toc.lock is not None for bundle, _, _ in sidecar.groups_of(field_id)):
                 continue
             before = sidecar.index_reads, sidecar.index_bytes
-            _kept(sidecar, field_id, _HASHES[0])
+            _may_match(sidecar, field_id, _HASHES[0])
             reads, size = sidecar.index_reads - before[0], sidecar.index_bytes - before[1]
             total = int(sidecar.units_with_filters(field_id).sum())
             probes = _probes(total, len(fields)) if asked is not sidecar else FEW_PROBES
-            kept = sum(_kept(asked, field_id, value) for value in _HASHES[:probes])
+            kept = sum(_may_match(asked, field_id, value) for value in _HASHES[:probes])
             rate = kept / (total * probes) if total else None
             costs[name] = LookupCost(
                 sidecar.count_segments(field_id), opened[0] + reads, opened[1] + size, total, rate, probes
@@ -76,7 +76,7 @@ def _probes(row_groups: int, columns: int) -> int:
     return min(MOST_PROBES, max(FEW_PROBES, min(ENOUGH // max(row_groups, 1), MOST_TOGETHER // columns)))
 
 
-def _kept(sidecar: SidecarFile, field_id: int, value: int) -> int:
+def _may_match(sidecar: SidecarFile, field_id: int, value: int) -> int:
     """Return how many row groups with filters may have the hash."""
     may_match = sidecar.might_match(FieldQuestion(field_id, defaultdict(lambda: [Probe("probe", (value,))])))
     return int((may_match & sidecar.units_with_filters(field_id)).sum())

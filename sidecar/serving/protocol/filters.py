@@ -230,7 +230,7 @@ class _Names:
         return own and not nulls
 
     def _find(self, name: str) -> PredicateColumn | None:
-        if name not in self._known if self._case_sensitive else self._alike[name.lower()] != 1:
+        if name not in self._known if self._case_sensitive else self._counts_without_case[name.lower()] != 1:
             return None
         try:
             return find_column(self._schema, name, self._case_sensitive)
@@ -246,7 +246,7 @@ class _Names:
         return frozenset(self._schema.column_names)
 
     @cached_property
-    def _alike(self) -> Counter[str]:
+    def _counts_without_case(self) -> Counter[str]:
         return Counter(name.lower() for name in self._known)
 
 
@@ -305,7 +305,7 @@ class _Parser:
         if isinstance(node, bool):
             return ParsedFilter(AlwaysTrue() if node else AlwaysFalse())
         if not isinstance(node, dict) or depth > DEEPEST:
-            return _wider(node)
+            return _taken_as_true(node)
         kind = node.get("type")
         if kind in ("true", "false"):
             return ParsedFilter(AlwaysTrue() if kind == "true" else AlwaysFalse())
@@ -313,12 +313,12 @@ class _Parser:
             operands = _chain(node, kind)
             self._nodes += len(operands)
             if self._nodes > MOST_NODES:
-                return _wider(node)
+                return _taken_as_true(node)
             parts = [self.parse(operand, depth + 1) for operand in operands]
             expressions = [part.expression for part in parts]
             joined = _balanced(And, expressions) if kind == "and" else _balanced(Or, _with_lists(expressions))
             if _size(joined) > MOST_PREDICATES:
-                return _wider(node)
+                return _taken_as_true(node)
             return ParsedFilter(joined, frozenset[PredicateForm]().union(*(part.inexact for part in parts)))
         if kind == "not":
             child = self.parse(node.get("child"), depth + 1)
@@ -332,7 +332,7 @@ class _Parser:
         if column is not None and isinstance(kind, str):
             expression, is_exact = self._compared(kind, column, node)
         if expression is None:
-            return _wider(node)
+            return _taken_as_true(node)
         return ParsedFilter(expression, frozenset() if is_exact else forms_of(node))
 
     def _compared(
@@ -367,7 +367,7 @@ class _Parser:
         return make(column.name, literals), is_exact
 
 
-def _wider(node: Any) -> ParsedFilter:
+def _taken_as_true(node: Any) -> ParsedFilter:
     """Return what stands for a part of a filter that is not understood: TRUE."""
     return ParsedFilter(AlwaysTrue(), forms_of(node))
 
