@@ -8,7 +8,7 @@ Delete manifests are only counted: deletes remove rows, so a filter over all row
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ from sidecar.iceberg.manifests import (
 from sidecar.iceberg.recorded_entries import recorded_contents
 from sidecar.iceberg.table_names import name_of
 from sidecar.run import in_turn
-from sidecar.storage.locations import file_at
+from sidecar.storage.locations import file_at, local_path
 
 if TYPE_CHECKING:
     from sidecar.bundle.segment import Segment
@@ -57,7 +57,7 @@ INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 """File formats that sidecar indexes."""
 
 READERS = 8
-"""The number of manifests that are read at once."""
+"""The number of files in stores that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterab
     files: list[SnapshotFile] = []
     recorded = recorded_contents(segments, data_lines)
     unread = [line for at, line in enumerate(data_lines) if at not in recorded]
-    others = in_turn(partial(read_checked, table.io), unread, READERS)
+    others = in_turn(partial(read_checked, table.io), unread, readers_of(unread))
     for at, line in enumerate(data_lines):
         contents = recorded[at] if at in recorded else next(others)
         spec = specs.get(line.partition_spec_id)
@@ -191,6 +191,11 @@ def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterab
         delete_manifests=len(delete_lines),
         delete_files=sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in delete_lines),
     )
+
+
+def readers_of(lines: Sequence[ManifestFile]) -> int:
+    """Return how many threads read manifests: for local ones one, because no thread decodes while another one does."""
+    return 1 if all(local_path(line.manifest_path) is not None for line in lines) else READERS
 
 
 def read_checked(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT_READ_VERSION) -> ManifestContents:

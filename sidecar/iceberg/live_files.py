@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus, ManifestFile
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.iceberg.listing import READERS
+from sidecar.iceberg.listing import readers_of
 from sidecar.iceberg.manifests import identity_of, read_manifest
 from sidecar.run import in_turn
 
@@ -39,7 +39,7 @@ class LiveFiles:
     @cached_property
     def _by_path(self) -> dict[str, list[DataFileIdentity]]:
         by_path: dict[str, list[DataFileIdentity]] = {}
-        for contents in in_turn(partial(read_manifest, self._io), self._lines, READERS):
+        for contents in in_turn(partial(read_manifest, self._io), self._lines, readers_of(self._lines)):
             for raw in contents.entries:
                 if raw.entry.status != ManifestEntryStatus.DELETED:
                     by_path.setdefault(raw.entry.data_file.file_path, []).append(identity_of(raw.entry))

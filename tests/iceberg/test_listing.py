@@ -6,6 +6,8 @@ import datetime
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ from pyiceberg.types import (
 import sidecar
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
-from sidecar.iceberg.listing import EntryBounds, list_snapshot
+from sidecar.iceberg.listing import READERS, EntryBounds, list_snapshot, readers_of
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import planner
 from tests.tables import create_with_rows
@@ -82,6 +84,14 @@ def test_files_stand_in_manifest_order(table: Table) -> None:
     assert listing.sequence_number == 3
     assert [f.sequence_number for f in listing.files] == [3, 2, 1]
     assert listing.table_uuid == str(table.metadata.table_uuid)
+
+
+def test_local_manifests_are_read_without_threads(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a store wait for it, local ones for the interpreter's lock."""
+    monkeypatch.setattr(Thread, "start", lambda thread: pytest.fail(f"{thread.name} is started"))
+    assert len(list_snapshot(table).manifests) > 1
+    remote = SimpleNamespace(manifest_path="s3://lake/m.avro"), SimpleNamespace(manifest_path="s3://lake/n.avro")
+    assert (readers_of(remote), readers_of([])) == (READERS, 1)
 
 
 def test_an_entry_is_listed_as_its_manifest_has_it(table: Table) -> None:

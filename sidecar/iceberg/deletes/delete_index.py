@@ -38,7 +38,7 @@ from sidecar.iceberg.deletes.delete_files import (
     only_path,
     path_bounds,
 )
-from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest
+from sidecar.iceberg.listing import READERS, SnapshotFile, SnapshotManifest, readers_of
 from sidecar.iceberg.manifests import ManifestContents, entry_decoder, read_manifest
 from sidecar.iceberg.paths import spellings
 from sidecar.run import in_turn
@@ -103,7 +103,8 @@ def read_deletes(table: Table, lines: Iterable[ManifestFile]) -> DeleteIndex:
     """
     index, access, specs = DeleteIndex(), Access(table.io), table.metadata.specs()
     chosen = [line for line in lines if line.content == ManifestContent.DELETES]
-    for line, contents in zip(chosen, in_turn(partial(read_manifest, table.io), chosen, READERS), strict=True):
+    read = in_turn(partial(read_manifest, table.io), chosen, readers_of(chosen))
+    for line, contents in zip(chosen, read, strict=True):
         entries, fields = list(_live(contents)), contents.partition_fields
         spec = specs.get(line.partition_spec_id)
         is_known = spec is not None and divides_files(spec) and len(fields) >= len(spec.fields)

@@ -27,7 +27,7 @@ from pyiceberg.table.snapshots import Snapshot
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.errors import SidecarError
-from sidecar.iceberg.listing import READERS, read_checked
+from sidecar.iceberg.listing import read_checked, readers_of
 from sidecar.iceberg.manifests import ManifestContents, identity_of, read_manifests
 from sidecar.iceberg.refs import with_schema
 from sidecar.planning.files.choose import ask_filters
@@ -175,7 +175,8 @@ class FileSearch:
                     if line.deleted_files_count == 0:
                         continue  # otherwise bounds of removed files may still have the value
                 to_open.setdefault(line.manifest_path, (line, []))[1].append(one)
-        read = in_turn(self._open, [line for line, _ in to_open.values()], READERS)
+        lines = [line for line, _ in to_open.values()]
+        read = in_turn(self._open, lines, readers_of(lines))
         for (line, asking), contents in zip(to_open.values(), read, strict=True):
             if contents is None:
                 self._bad.add(line.manifest_path)
