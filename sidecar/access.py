@@ -1,4 +1,4 @@
-"""What opens and writes files: the ``FileIO`` of a caller, or one for each store, and the keys of encrypted files.
+"""Opens and writes files by the ``FileIO`` of a caller, or one for each store, and by the keys of encrypted files.
 
 A public function takes ``io`` and ``encryption_keys``, and makes one :class:`Access` of them. Everything below it takes
 the access, so that whoever can open a file also has its keys.

@@ -1,5 +1,5 @@
-"""What calls of public functions have in common: progress, threads that report it too, the version that runs, and
-memory that is not searched for cycles."""
+"""The context of a run: progress, threads that report it too, the version of the package, memory that is not searched
+for cycles."""
 
 from __future__ import annotations
 

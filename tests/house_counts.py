@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections import Counter
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
@@ -65,6 +66,17 @@ def wordy_docstrings(tree: ast.Module) -> list[tuple[str, int, int]]:
         words, most = len((ast.get_docstring(node) or "").split()), WORDS + WORDS_EACH * described
         found += [(node.name, words, most)] if words > most else []
     return found
+
+
+def first_words(trees: Iterable[ast.Module]) -> set[str]:
+    """The words with which the docstrings of modules begin."""
+    return {text.split()[0] for tree in trees if (text := ast.get_docstring(tree))}
+
+
+def in_another_form(words: set[str]) -> set[str]:
+    """Words that begin a question, and verbs that other docstrings have in the third person."""
+    questions = words & {"How", "What", "When", "Where", "Whether", "Which", "Why"}
+    return questions | {word for word in words if words & {f"{word}s", f"{word}es", f"{word[:-1]}ies"}}
 
 
 def public_names(package: Path) -> dict[str, str]:

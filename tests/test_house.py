@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house_counts import counted, type_names, wordy_docstrings
+from tests.house_counts import counted, first_words, in_another_form, type_names, wordy_docstrings
 from tests.syntax import tree_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,6 +170,12 @@ def test_the_package_grows_no_wider() -> None:
     found = counted(PACKAGE)
     assert found.keys() == MOST.keys()
     assert {name: count for name, count in found.items() if count > MOST[name]} == {}
+
+
+def test_docstrings_of_modules_have_one_form() -> None:
+    """A noun ("The envelope of every blob") or a verb in the third person ("Reads the tail of a file")."""
+    assert in_another_form({"Read", "Reads", "Copy", "Copies", "Which", "The"}) == {"Read", "Copy", "Which"}
+    assert in_another_form(first_words(map(tree_of, MODULES))) == set()
 
 
 def test_a_docstring_has_the_facts_and_the_guide_the_rest() -> None:

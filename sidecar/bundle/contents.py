@@ -1,4 +1,4 @@
-"""Describe a Puffin file by its columns (which indexes, how large, how full) and by the data files that it lists."""
+"""Describes a Puffin file by its columns (which indexes, how large, how full) and by the data files that it lists."""
 
 from __future__ import annotations
 

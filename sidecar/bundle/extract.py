@@ -1,4 +1,4 @@
-"""Extract filters from a bundle, bit for bit as they were in the data files.
+"""Extracts filters from a bundle, bit for bit as they were in the data files.
 
 A bundle is sliced across its members, so the bits of one filter are spread over its whole group. Extracting one filter
 reads ``group.layout.length`` bytes. Extracting many at once costs the same.

@@ -1,4 +1,4 @@
-"""What readers of blobs of one field have in common; for blobs that a key may open also key, reads and damage."""
+"""The base of readers of blobs of one field; for blobs that a key may open, also with key, reads and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a segment has of one field, to be written: filters, page or row indexes, sketches, or another kind."""
+"""The indexes of one field that a segment gets: filters, page or row indexes, sketches, or another kind."""
 
 from __future__ import annotations
 

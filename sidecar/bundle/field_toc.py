@@ -1,4 +1,4 @@
-"""What the tables of contents of filter bundles and of blobs with page indexes or row indexes have in common.
+"""The common members of the tables of contents of filter bundles and of blobs with page indexes or row indexes.
 
 kind           the blob's kind                 version       4; encrypted blobs 3
 table          the table's UUID                segment       id, 32 hexadecimal digits

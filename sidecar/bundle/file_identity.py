@@ -1,4 +1,4 @@
-"""Decide whether a live data file of a table is the one that a segment lists. No other module decides this.
+"""Decides whether a live data file of a table is the one that a segment lists. No other module decides this.
 
 A path is not enough: a file can leave a table and come back under the same path with other content, of the same size
 and row count. Two files are the same only if path, size, record count and the id of the snapshot that added them are

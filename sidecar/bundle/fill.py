@@ -1,4 +1,4 @@
-"""How full filters are. All filters of a group are read, because their bits are sliced into each other."""
+"""Counts how full filters are. All filters of a group are read, because their bits are sliced into each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describe a Puffin file with a sidecar: its blobs, and its segments, bundles and groups."""
+"""Describes a Puffin file with a sidecar: its blobs, and its segments, bundles and groups."""
 
 from __future__ import annotations
 

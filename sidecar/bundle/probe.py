@@ -1,4 +1,4 @@
-"""Look up one value in the filters of a sidecar file, without the table that it belongs to.
+"""Looks up one value in the filters of a sidecar file, without the table that it belongs to.
 
 The answer is about the data files as they were when the sidecar was built. Whether they are still in the table, and
 whether the column is still found in the same way, only the table knows.

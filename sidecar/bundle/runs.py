@@ -1,4 +1,4 @@
-"""What a sidecar file says about the runs that wrote it: its last runs, and what it was complete for.
+"""The record of the runs that wrote a sidecar file: the last ones, and the indexes for which it was complete.
 
 Both are properties of the Puffin file, so one read of the tail has them. They only save work and inform people. No
 plan uses them, so a wrong or missing property costs time and never rows. The property ``sidecar.toc`` has their digest.

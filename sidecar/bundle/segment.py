@@ -1,4 +1,4 @@
-"""Answer questions of planning from one segment: the files, units and indexes that one build added to a table.
+"""Answers questions of planning from one segment: the files, units and indexes that one build added to a table.
 
 Nothing here raises unless strict. If something cannot be read or verified, the answer is "may match". The causes go to
 :class:`Damage`, which keeps one line for each.

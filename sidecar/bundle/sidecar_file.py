@@ -1,4 +1,4 @@
-"""Open a sidecar file for planning: one read of the tail, then a few small ranges for each lookup.
+"""Opens a sidecar file for planning: one read of the tail, then a few small ranges for each lookup.
 
     tail      footer, the directory of all tables of contents, and the bytes before it (manifests, fingerprints)
     lookup    one region, or a few rows, of each group of the field

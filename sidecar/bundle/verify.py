@@ -1,4 +1,4 @@
-"""Verify a whole sidecar: every checksum, every table of contents and its copy, every link between blobs."""
+"""Verifies a whole sidecar: every checksum, every table of contents and its copy, every link between blobs."""
 
 from __future__ import annotations
 

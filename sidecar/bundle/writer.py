@@ -1,4 +1,4 @@
-"""Write segments into a Puffin file. The build driver calls this.
+"""Writes segments into a Puffin file. The build driver calls this.
 
     groups = plan_groups(members)                        positions.plan_groups, one call for each field
     entries = copy_segments(old, puffin, ...)            segments of an earlier sidecar, copied as bytes

@@ -1,4 +1,4 @@
-"""``sidecar build``: index the files of a snapshot and register the sidecar."""
+"""``sidecar build``: indexes the files of a snapshot and registers the sidecar."""
 
 from __future__ import annotations
 

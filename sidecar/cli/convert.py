@@ -1,4 +1,4 @@
-"""``sidecar convert``: convert indexes to another form or size."""
+"""``sidecar convert``: converts indexes to another form or size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sidecar embed``: write data files again with filters and page indexes; their data is copied as it is."""
+"""``sidecar embed``: writes data files again with filters and page indexes; their data is copied as it is."""
 
 from __future__ import annotations
 

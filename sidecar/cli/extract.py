@@ -1,4 +1,4 @@
-"""``sidecar extract``: copy filters, page indexes and row indexes of data files into one Puffin file."""
+"""``sidecar extract``: copies filters, page indexes and row indexes of data files into one Puffin file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sidecar probe``: look one value up in the filters of a column."""
+"""``sidecar probe``: looks one value up in the filters of a column."""
 
 from __future__ import annotations
 

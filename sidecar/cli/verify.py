@@ -1,4 +1,4 @@
-"""``sidecar verify``: check structure and checksums, with ``--data`` against the data too."""
+"""``sidecar verify``: checks structure and checksums, with ``--data`` against the data too."""
 
 from __future__ import annotations
 

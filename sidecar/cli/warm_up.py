@@ -1,4 +1,4 @@
-"""``sidecar warm-up``: compile all kernels in advance."""
+"""``sidecar warm-up``: compiles all kernels in advance."""
 
 from __future__ import annotations
 

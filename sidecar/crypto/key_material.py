@@ -1,4 +1,4 @@
-"""Get keys from the standard key material of Parquet's key tools (parquet-java, Arrow), which a key server unwraps.
+"""Gets keys from the standard key material of Parquet's key tools (parquet-java, Arrow), which a key server unwraps.
 
 The key metadata in such files is a JSON object of type ``PKMT1``. Either it is the key material itself
 (``internalStorage``), or its ``keyReference`` names an entry in a second file beside the data file,

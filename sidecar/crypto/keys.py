@@ -1,4 +1,4 @@
-"""Where keys come from: the caller, a JSON file, an environment variable, or a retriever for key metadata.
+"""Keys, and their sources: the caller, a JSON file, an environment variable, or a retriever for key metadata.
 
 A file stores, for each key that it needs, *key metadata*: any bytes, often a name. A
 :class:`KeyRetriever` returns the key for it. Files without key metadata need their keys by column.

@@ -1,4 +1,4 @@
-"""Which versions of pyiceberg and PySpark work, and the sentence for another one."""
+"""The versions of pyiceberg and PySpark that work, and the sentence for another one."""
 
 from __future__ import annotations
 

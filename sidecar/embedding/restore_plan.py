@@ -1,4 +1,4 @@
-"""What a sidecar has for one file, whatever its format, and whether it is read or built from values.
+"""Plans the indexes of one file, whatever its format: read from the sidecar, or built from values.
 
 The order of the steps matters for safety: :func:`plan_restore` matches the file, :meth:`IndexRestorer.load` waits for
 the proof, reads the indexes and compares them with values, and only then they are written into the file. An index that

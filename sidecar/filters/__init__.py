@@ -1,4 +1,4 @@
-"""How a value becomes bytes, a hash and bits: encodings, Bloom filters of both formats, theta sketches.
+"""The way of a value to bytes, a hash and bits: encodings, Bloom filters of both formats, theta sketches.
 
 Nothing here opens a file: the layouts of Parquet and ORC files are in ``sidecar.parquet`` and ``sidecar.orc``.
 

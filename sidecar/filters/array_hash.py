@@ -1,4 +1,4 @@
-"""Hash Arrow arrays for Bloom filters and theta sketches.
+"""Hashes Arrow arrays for Bloom filters and theta sketches.
 
 A filter takes XXH64 (a historical one: MurmurHash3) of each value's PLAIN bytes in the file's own encoding. A sketch
 takes MurmurHash3 x64-128 (seed 9001, first half, shifted right by one) of Iceberg's single-value serialization.

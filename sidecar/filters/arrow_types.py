@@ -1,4 +1,4 @@
-"""Map Iceberg types to Arrow types."""
+"""Maps Iceberg types to Arrow types."""
 
 from __future__ import annotations
 

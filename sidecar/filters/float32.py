@@ -1,4 +1,4 @@
-"""Find the 32-bit floats next to a double.
+"""Finds the 32-bit floats next to a double.
 
 Engines compare a FLOAT column with a double in two ways: they round the double to 32 bits first, or they widen the
 column's values. For a number that is not a float32 the two ways may select different rows. Between its two neighbours

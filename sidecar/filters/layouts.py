@@ -1,4 +1,4 @@
-"""Read the values of Arrow arrays as numpy arrays: little-endian words, rows of bytes, spans of bytes, decimals.
+"""Reads the values of Arrow arrays as numpy arrays: little-endian words, rows of bytes, spans of bytes, decimals.
 
 Nulls are left out. Memory is shared with the Arrow array if its layout allows. Values are cast only within one kind of
 type (integers, dates, times, timestamps, float32 to float64), and only if no value changes: a filter that was built

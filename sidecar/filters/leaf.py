@@ -1,4 +1,4 @@
-"""Describe the leaf columns of Parquet files, and columns of any format for the comparison with literals."""
+"""Describes the leaf columns of Parquet files, and columns of any format for the comparison with literals."""
 
 from __future__ import annotations
 

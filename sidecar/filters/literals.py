@@ -1,4 +1,4 @@
-"""Parse literals as a person writes them into values of the column's type: exact, except for floats.
+"""Parses literals as a person writes them into values of the column's type: exact, except for floats.
 
 | Iceberg type | spelling | value |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Ask a filter for a value when the type of its column is not known: only the encoding of the filter is.
+"""Asks a filter for a value when the type of its column is not known: only the encoding of the filter is.
 
 Several types share an encoding: text and binary values are both ``byte_array``, and a long may be stored as ``int32``.
 A value is read as each type that the encoding can hold and that the value fits. The filter is asked for all of these

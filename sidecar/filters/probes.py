@@ -1,4 +1,4 @@
-"""Choose how to probe a filter for a literal: split-block filters with ``values``, ORC filters with ``orc_values``."""
+"""Chooses how to probe a filter for a literal: split-block filters with ``values``, ORC filters with ``orc_values``."""
 
 from __future__ import annotations
 

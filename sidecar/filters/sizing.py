@@ -1,4 +1,4 @@
-"""Compute the size of a split-block Bloom filter from the exact false-positive rate of its blocks.
+"""Computes the size of a split-block Bloom filter from the exact false-positive rate of its blocks.
 
 n values fall into z blocks at random, so a block holds k of them with the Poisson probability of mean
 n / z. In a block of k values, each of the 32 bits of a word is set with probability 1 - (31/32)^k. A value that was

@@ -1,4 +1,4 @@
-"""Turn a literal into the hashes to probe a split-block filter with: the table *value -> bytes -> hash*.
+"""Turns a literal into the hashes to probe a split-block filter with: the table *value -> bytes -> hash*.
 
 A filter holds hashes of PLAIN bytes in the encoding of its own file: XXH64 with seed 0 (Parquet specification,
 "Bloom filter"), MurmurHash3 in the historical form. To probe it, the literal is turned into the same bytes, once for

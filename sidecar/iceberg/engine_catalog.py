@@ -1,4 +1,4 @@
-"""What sidecar asks of a catalog that an engine lends: the engine reads and writes the metadata, not pyiceberg."""
+"""The protocol of a catalog that an engine lends: the engine reads and writes the metadata, not pyiceberg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table is to be indexed for: what it declares, as properties of the table hold it.
+"""Reads and writes what a table declares, in its properties: columns, kinds and rates of its indexes.
 
     sidecar.columns             the columns, names with field ids: user_id:3,mail:7
     sidecar.kinds               bloom,theta

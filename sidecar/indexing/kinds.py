@@ -1,4 +1,4 @@
-"""What a build knows of each index kind: what its records say, and when an earlier segment serves a file."""
+"""The part of a build for each index kind: what records say, and whether an earlier segment serves a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a build is asked for. It loads nothing of what builds, so that a refresh with nothing to do starts quickly."""
+"""The request of a build. It loads nothing of what builds, so that a refresh with nothing to do starts quickly."""
 
 from __future__ import annotations
 

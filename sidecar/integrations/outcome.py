@@ -1,4 +1,4 @@
-"""What schedulers are told of a run of :func:`sidecar.care` or :func:`sidecar.status`, whichever scheduler it is."""
+"""The outcome of :func:`sidecar.care` or :func:`sidecar.status` for schedulers, the same for each of them."""
 
 from __future__ import annotations
 

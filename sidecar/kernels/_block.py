@@ -1,4 +1,4 @@
-"""Set and test the bits of one split block with 8 x 32-bit vector operations of LLVM.
+"""Sets and tests the bits of one split block with 8 x 32-bit vector operations of LLVM.
 
 numba does not vectorise straight-line code by default, and scalar code is three times slower here. So the
 two operations are written in LLVM's own vector types, which LLVM lowers to AVX2, SSE, NEON or plain words.

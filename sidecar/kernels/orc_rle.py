@@ -1,4 +1,4 @@
-"""Decode the run-length encodings of ORC streams, from ``data`` (uint8 [n]) and a run that begins at ``at``.
+"""Decodes the run-length encodings of ORC streams, from ``data`` (uint8 [n]) and a run that begins at ``at``.
 
 Every loop skips ``skip`` values, fills ``out`` and returns the offset in ``data`` where the last used run ends, or -1
 if the data ends before that (``out`` is then undefined). A run may begin before the wanted values

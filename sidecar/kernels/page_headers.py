@@ -1,4 +1,4 @@
-"""Read the page headers of ordinary dictionary-encoded data pages, and mark the indices that the pages use.
+"""Reads the page headers of ordinary dictionary-encoded data pages, and marks the indices that the pages use.
 
 A page header is a Thrift structure (compact protocol): 1 type, 2 uncompressed_page_size, 3 compressed_page_size,
 4 crc, and 5 DataPageHeader (1 num_values, 2 encoding, 3 and 4 encodings of definition and repetition levels, 5

@@ -1,4 +1,4 @@
-"""Transpose bit matrices between filters and bit rows.
+"""Transposes bit matrices between filters and bit rows.
 
 ``slice_regions`` turns blocks [N, r, 4] (64-bit words of a split-block filter) into r regions of 256 bit rows:
 row b of region i has, at bit u, bit b of block i of filter u. ``unslice_regions`` is its inverse.

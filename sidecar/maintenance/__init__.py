@@ -1,4 +1,4 @@
-"""What a scheduled job does to the sidecars of a table: it keeps them current, small and registered.
+"""The scheduled job of a table's sidecars: it keeps them current, small and registered.
 
 Start with :mod:`sidecar.maintenance.refreshing`, which indexes what is new. What a table declares to be indexed is in
 :mod:`sidecar.indexing.declaration`, because a build reads it too. :mod:`sidecar.maintenance.expiring` removes

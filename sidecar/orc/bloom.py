@@ -1,4 +1,4 @@
-"""Decode the Bloom filter streams of an ORC stripe: a BloomFilterIndex with one BloomFilter for each row group.
+"""Decodes the Bloom filter streams of an ORC stripe: a BloomFilterIndex with one BloomFilter for each row group.
 
 | message | fields |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Find where the compression chunks of a stream begin, and the length of their contents.
+"""Finds where the compression chunks of a stream begin, and the length of their contents.
 
 The stream is read in windows, and each chunk is decompressed once. A position of a row index names a chunk by its
 offset in the stream, so it is right only if a chunk begins there. Without compression, positions are offsets in the

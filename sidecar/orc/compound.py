@@ -1,4 +1,4 @@
-"""Read whole columns of an ORC stripe (also structs, lists, maps and unions) as the Arrow arrays that pyarrow makes.
+"""Reads whole columns of an ORC stripe (also structs, lists, maps and unions) as the Arrow arrays that pyarrow makes.
 
 :mod:`sidecar.orc.decode` decodes the streams and checks that each has enough entries. pyarrow's own reader does not: if
 PRESENT or LENGTH is damaged, it reads memory that was never written. A struct, list, map or union takes its own entries

@@ -1,4 +1,4 @@
-"""Read and write compression chunks, in which ORC files store streams, stripe footers, footer and metadata.
+"""Reads and writes compression chunks, in which ORC files store streams, stripe footers, footer and metadata.
 
 With compression NONE the bytes are stored as they are. Otherwise they are a sequence of chunks: three bytes
 ``length << 1 | is_original`` in little-endian, then ``length`` bytes. An original chunk is not compressed, because

@@ -1,4 +1,4 @@
-"""Decode the values of a leaf column of an ORC stripe: of one row group, from its positions, or of all row groups.
+"""Decodes the values of a leaf column of an ORC stripe: of one row group, from its positions, or of all row groups.
 
 | kind | values | Arrow type |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Write an ORC file with new Bloom filters: copy every other stream as it is, and write new footers.
+"""Writes an ORC file with new Bloom filters: copies every other stream as it is, and writes new footers.
 
     header | stripe | stripe | ... | metadata | footer | postscript | its length
     stripe:  ROW_INDEX of column 0 | ROW_INDEX of column 1 | BLOOM_FILTER_UTF8 of column 1 | ... | data | footer

@@ -1,4 +1,4 @@
-"""What ``inspect`` says about an ORC file, as typed results."""
+"""The typed results of ``inspect`` for an ORC file."""
 
 from __future__ import annotations
 

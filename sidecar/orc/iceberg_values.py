@@ -1,4 +1,4 @@
-"""Convert values of an ORC column to the type of the table's column, and choose the encoding of their filters.
+"""Converts values of an ORC column to the type of the table's column, and chooses the encoding of their filters.
 
 A split-block filter of an ORC column has the encoding in which a new Parquet file stores the column's Iceberg type, so
 that filters of both formats share groups. An ORC filter has the encoding of Java's writers:

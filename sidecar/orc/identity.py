@@ -1,4 +1,4 @@
-"""Compute fingerprints that tell whether two ORC files have the same data, with or without filters.
+"""Computes fingerprints that tell whether two ORC files have the same data, with or without filters.
 
 The fingerprint covers postscript, footer and metadata (types, stripes, sizes, statistics, user metadata, unknown
 fields) without what filters change: Footer 2 contentLength, StripeInformation 1 offset, 2 indexLength, 4 footerLength,

@@ -1,4 +1,4 @@
-"""Read the index of a stripe: row indexes and Bloom filters of its columns, one read for each column.
+"""Reads the index of a stripe: row indexes and Bloom filters of its columns, one read for each column.
 
 Writers put the streams ROW_INDEX, BLOOM_FILTER and BLOOM_FILTER_UTF8 of a column next to each other, in the order of
 column ids. Java writes BLOOM_FILTER, the older form, on request (``original``); before writer version 5 it writes only

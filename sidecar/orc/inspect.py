@@ -1,4 +1,4 @@
-"""Describe the indexes of an ORC file, and look up one value.
+"""Describes the indexes of an ORC file, and looks up one value.
 
 A damaged stream has its reason in the result and does not hide the others. Only a file without a readable tail raises.
 """

@@ -1,4 +1,4 @@
-"""Decode and encode Protocol Buffers as generic lists of fields, without loss and without a schema.
+"""Decodes and encodes Protocol Buffers as generic lists of fields, without loss and without a schema.
 
 A message is a sequence of fields, each a tag (varint: field number << 3 | wire type) and a value:
 

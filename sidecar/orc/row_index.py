@@ -1,4 +1,4 @@
-"""Decode and encode row indexes: the positions of each row group in a column's streams, and its statistics.
+"""Decodes and encodes row indexes: the positions of each row group in a column's streams, and its statistics.
 
 A ROW_INDEX stream is one message RowIndex: 1 entry (repeated). A RowIndexEntry is: 1 positions (uint64, packed), 2
 statistics (:mod:`sidecar.orc.statistics.column_statistics`). The positions are one flat list, stream after stream in

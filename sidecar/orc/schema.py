@@ -1,4 +1,4 @@
-"""Decode the columns of an ORC file from the footer's list of types, with a path for each.
+"""Decodes the columns of an ORC file from the footer's list of types, with a path for each.
 
 The footer lists types in pre-order. A column's id is its place in the list; 0 is the root, a struct in every table.
 Paths join the names of fields by dots, as in Iceberg: the element of a list is ``element``, a map has ``key`` and

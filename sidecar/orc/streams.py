@@ -1,4 +1,4 @@
-"""Read and decompress the streams of a column from given positions on.
+"""Reads and decompresses the streams of a column from given positions on.
 
 A position is an offset in the stream (with compression, the offset of a chunk and one in its content), and the number
 of values to skip there. A run of an encoding may begin before a position and end after the next one. So the read for a

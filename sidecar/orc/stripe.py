@@ -1,4 +1,4 @@
-"""Read stripe footers: which streams a stripe has, where they are, and how each column is encoded.
+"""Reads stripe footers: which streams a stripe has, where they are, and how each column is encoded.
 
 A stripe has its index streams, then its data streams, then its StripeFooter. The footer lists the streams in the order
 of the file with their lengths only: a stream starts where the one before it ends.

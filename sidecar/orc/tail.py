@@ -1,4 +1,4 @@
-"""Read the tail of an ORC file: one read if it is small, two otherwise.
+"""Reads the tail of an ORC file: one read if it is small, two otherwise.
 
 A file ends with these parts, back to back; all but the last two are compression chunks
 (:mod:`sidecar.orc.compression`) of a protobuf message:

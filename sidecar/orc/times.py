@@ -1,4 +1,4 @@
-"""Convert times: instants to the wall clock of a time zone, and days of the Julian calendar to the Gregorian one.
+"""Converts times: instants to the wall clock of a time zone, and days of the Julian calendar to the Gregorian one.
 
 **Time zones.** The rules are those of :mod:`zoneinfo`. Arrow is not asked: it knows only the changes that a zone's file
 lists, which end in 2037 or earlier, and not the rule at the end of the file, which holds for all time after them.

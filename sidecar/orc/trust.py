@@ -1,4 +1,4 @@
-"""Decide which Bloom filters and statistics of an ORC file may be believed, by who wrote it.
+"""Decides which Bloom filters and statistics of an ORC file may be believed, by who wrote it.
 
 Neither a filter nor a statistic says how it was made, but its file names the writer. :data:`_WRITERS` is the table of
 what writers got wrong: writer, versions, kinds of columns, and whether filters or bounds are not believed. Java's

@@ -1,4 +1,4 @@
-"""Describe a Puffin file, and verify its structure."""
+"""Describes a Puffin file, and verifies its structure."""
 
 from __future__ import annotations
 

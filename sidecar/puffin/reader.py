@@ -1,4 +1,4 @@
-"""Read a Puffin file: the footer in one read, ranges of blobs in as few reads as possible.
+"""Reads a Puffin file: the footer in one read, ranges of blobs in as few reads as possible.
 
 The tail of the file (32 KiB, or the footer if that is longer) is read once and kept. Ranges inside it cost no
 further read. If the footer's length is not known and exceeds the tail, one more read fetches the rest. A

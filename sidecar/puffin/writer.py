@@ -1,4 +1,4 @@
-"""Write a Puffin file as a stream: blobs go to the sink as they arrive, the footer last.
+"""Writes a Puffin file as a stream: blobs go to the sink as they arrive, the footer last.
 
 Memory is bounded by one piece of data and the footer. The sink is any binary file-like object with
 ``write`` (pyiceberg's ``OutputStream``, a local file); the caller opens and closes it. A plain blob is a

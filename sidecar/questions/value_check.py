@@ -1,4 +1,4 @@
-"""Which values of data files are compared with indexes, and how many were."""
+"""The values of data files that are compared with indexes, and their counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pyiceberg makes of one data file: its schema with the table's field ids, the filter in its types, the rows.
+"""One data file as pyiceberg sees it: its schema with the table's field ids, the filter in its types, its rows.
 
 Files with equal columns, and equal values of partitions, share a view. :mod:`sidecar.reading.arrow_reader` makes views.
 """

@@ -1,4 +1,4 @@
-"""What a server is told when it starts, and what of it is refused."""
+"""The settings of a server, and the checks that refuse some of them."""
 
 from __future__ import annotations
 

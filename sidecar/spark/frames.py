@@ -1,4 +1,4 @@
-"""What all stages on Spark share: errors, cached frames, and how many partitions data is divided into."""
+"""The shared parts of all stages on Spark: errors, cached frames, and how many partitions data is divided into."""
 
 from __future__ import annotations
 

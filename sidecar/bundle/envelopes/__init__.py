@@ -1,4 +1,4 @@
-"""What is around each blob of a sidecar: its envelope, checksums, encryption and seals.
+"""The wrapping of each blob of a sidecar: its envelope, checksums, encryption and seals.
 
 Start with :mod:`sidecar.bundle.envelopes.envelope`.
 """

@@ -1,4 +1,4 @@
-"""Seal and open many pieces of one length at once: checksums in bulk, AES-GCM one by one."""
+"""Seals and opens many pieces of one length at once: checksums in bulk, AES-GCM one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the filters of one field: its groups, as they were planned, and the pages that they were sliced into."""
+"""Writes the filters of one field: its groups, as they were planned, and the pages that they were sliced into."""
 
 from __future__ import annotations
 

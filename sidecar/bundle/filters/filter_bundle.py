@@ -1,4 +1,4 @@
-"""Look up values in a bundle of filters. The byte layout is described in ``layout`` and ``filter_toc``.
+"""Looks up values in a bundle of filters. The byte layout is described in ``layout`` and ``filter_toc``.
 
 A probe tests some bits of a filter; the group's index rule (``rules``) says which. Bit p of all members is stored as
 row p % 256 of region p // 256. So the AND of the tested rows *is* the set of members that might contain the hash:

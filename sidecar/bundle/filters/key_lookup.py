@@ -1,4 +1,4 @@
-"""Look up many keys at once, where each unit needs only a run of the sorted keys.
+"""Looks up many keys at once, where each unit needs only a run of the sorted keys.
 
 The keys of a join are sorted, and a unit needs only those within its bounds, which are a run of them. Every piece of a
 bundle is read and verified once, no matter how many keys test its rows. Many keys test pieces all over a bundle, so

@@ -1,4 +1,4 @@
-"""Read and verify all pages of a group in order, with bounded memory."""
+"""Reads and verifies all pages of a group in order, with bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan the groups of a bundle: which unit is at which position of which group. The driver does it once.
+"""Plans the groups of a bundle: which unit is at which position of which group. The driver does it once.
 
 Members of one group share hash, index rule, encoding, resolution, tail length and number of blocks z. They are in the
 order of their unit ordinals. Each group costs a read per lookup, so fewer groups are better.

@@ -1,4 +1,4 @@
-"""Index rules: the bits that a hash tests in a filter, and the differences between Parquet and ORC bundles.
+"""The index rules: the bits that a hash tests in a filter, and the differences between Parquet and ORC bundles.
 
 A filter of either kind is cut into blocks of 256 bits. Bit p of its bytes (bit p & 7 of byte p >> 3) is row p % 256
 of region p // 256. A value in the filter has set every bit that its hash tests. So one layout and one way to

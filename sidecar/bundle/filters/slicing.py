@@ -1,4 +1,4 @@
-"""Convert filters to the bytes of a group and back, for builds. Uses numba through the kernels.
+"""Converts filters to the bytes of a group and back, for builds. Uses numba through the kernels.
 
 The bytes are described in :mod:`sidecar.bundle.filters.layout`, the checksums in
 :mod:`sidecar.bundle.envelopes.checksum`.

@@ -1,4 +1,4 @@
-"""Write and read blobs of page indexes and row indexes. The bytes are described in ``index_toc``.
+"""Writes and reads blobs of page indexes and row indexes. The bytes are described in ``index_toc``.
 
 An entry is verified as a whole and returned as it is. Whether its statistics can be believed is decided by the callers,
 which know the file.

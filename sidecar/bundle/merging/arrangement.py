@@ -1,4 +1,4 @@
-"""Decide which segments of a sidecar are merged when it is written: one base and one delta.
+"""Decides which segments of a sidecar are merged when it is written: one base and one delta.
 
 Each segment costs a lookup about four reads, so there are two: a base and a delta. A build that adds a segment merges
 the delta with it. If the delta were then larger than an eighth of the base, base and delta are merged into a new base

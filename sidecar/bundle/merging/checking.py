@@ -1,4 +1,4 @@
-"""Check a segment before it is merged: which of its filters and indexes are sound.
+"""Checks a segment before it is merged: which of its filters and indexes are sound.
 
 Every piece is read and verified once before the first byte is written, because the positions of the merged filters are
 fixed before their bits are read again. A damaged piece of filters hits all filters of its group. A damaged entry of

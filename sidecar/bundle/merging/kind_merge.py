@@ -1,4 +1,4 @@
-"""What merging needs of each index kind: to check what a segment has of it, and to write what several have as one."""
+"""Merging of each index kind: the check of a segment's indexes, and one index written of those of several segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge segments of sidecars into one segment, without any data file.
+"""Merges segments of sidecars into one segment, without any data file.
 
     parts = [check_segment(source) for source in sources]      everything is read and verified, oldest first
     merge_segments(puffin, parts, files, ...)                   read again in batches and written

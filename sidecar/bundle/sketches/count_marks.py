@@ -1,4 +1,4 @@
-"""Why the distinct count of a sketch may be too high or too low: properties of theta blobs, in footer and table.
+"""Marks of distinct counts that may be too high or too low: properties of theta blobs, in footer and table.
 
 ``sidecar.upper-bound`` and ``sidecar.lower-bound`` have words separated by commas. A count without the first one is not
 known to be too high, one without the second one is not known to be too low.

@@ -1,4 +1,4 @@
-"""Write and read blobs with the sketches of groups of files. ``group_table`` describes the bytes.
+"""Writes and reads blobs with the sketches of groups of files. ``group_table`` describes the bytes.
 
 A plan reads nothing here. A builder reads all of it. A group that cannot be read is left out, and its files are then
 counted again, so damage costs reads and never a count that is too low.

@@ -1,4 +1,4 @@
-"""Convert the model of a units blob to Arrow IPC streams and back.
+"""Converts the model of a units blob to Arrow IPC streams and back.
 
 Each piece is one Arrow IPC stream, with zstd-compressed buffers unless it is small. Pass only verified bytes to the
 decoders, because Arrow decodes most bit flips to wrong values without an error.

@@ -1,4 +1,4 @@
-"""Encode and decode coverage: the states of a segment's units for one field and kind, as runs.
+"""Encodes and decodes coverage: the states of a segment's units for one field and kind, as runs.
 
 offset  size  content (little-endian)
 0       4     u32 length j of the JSON text

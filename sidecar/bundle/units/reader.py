@@ -1,4 +1,4 @@
-"""Read ``sidecar-units-v1``. The bytes are described in ``envelope``, ``sections`` and ``arrow_tables``."""
+"""Reads ``sidecar-units-v1``. The bytes are described in ``envelope``, ``sections`` and ``arrow_tables``."""
 
 from __future__ import annotations
 

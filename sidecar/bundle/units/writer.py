@@ -1,4 +1,4 @@
-"""Write ``sidecar-units-v1``: header, sections, table of contents (see ``sections`` and ``envelope``).
+"""Writes ``sidecar-units-v1``: header, sections, table of contents (see ``sections`` and ``envelope``).
 
     header | files | bounds | partitions | schemas | (fingerprints) | unit_counts | coverage |
     (fingerprints) | manifests | lengths | TOC

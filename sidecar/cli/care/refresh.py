@@ -1,4 +1,4 @@
-"""``sidecar refresh``: bring the sidecars of tables up to date, as a scheduled job."""
+"""``sidecar refresh``: brings the sidecars of tables up to date, as a scheduled job."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What commands do with many files and many tables: which arguments name what, hints, and the text of the summaries."""
+"""Many files and many tables in commands: the meaning of arguments, hints, and the text of summaries."""

@@ -1,1 +1,1 @@
-"""What all commands share: their options, the forms of a result, errors as objects, and progress."""
+"""The shared parts of all commands: options, the forms of a result, errors as objects, and progress."""

@@ -1,4 +1,4 @@
-"""What the package logs and what libraries warn of, on stderr while a command runs."""
+"""Shows log lines of the package and warnings of libraries on stderr while a command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hash Arrow arrays for ORC filters: the building side of :mod:`sidecar.filters.orc.values`.
+"""Hashes Arrow arrays for ORC filters: the building side of :mod:`sidecar.filters.orc.values`.
 
 Nulls add nothing. Readers may probe for a value with the key of an equal one, so by default a filter gets *twins*: both
 zeros if it has a zero, the canonical NaN if it has a NaN, and both neighbouring milliseconds of C++ timestamps.

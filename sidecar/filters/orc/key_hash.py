@@ -1,4 +1,4 @@
-"""Hash one key of an ORC Bloom filter. Planning uses these functions, and the tests compare the kernels with them.
+"""Hashes one key of an ORC Bloom filter. Planning uses these functions, and the tests compare the kernels with them.
 
 A key is a 64-bit integer or a string of bytes; see :mod:`sidecar.filters.orc.encoding`.
 

@@ -1,4 +1,4 @@
-"""Turn a literal into the hashes to probe an ORC filter with: the table *value -> key -> hash*.
+"""Turns a literal into the hashes to probe an ORC filter with: the table *value -> key -> hash*.
 
 First, :mod:`sidecar.filters.values` turns the literal into its exact PLAIN forms; it refuses uncertain ones (NaN, a
 double that no float equals, a decimal with more places). Then each form becomes keys of the filter's encoding:

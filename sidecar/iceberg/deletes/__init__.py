@@ -1,1 +1,1 @@
-"""Delete files: to which data files each applies, and which data files may have deleted rows."""
+"""The delete files of a snapshot: which data files each applies to, and which of these may have deleted rows."""

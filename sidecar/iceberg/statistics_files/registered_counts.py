@@ -1,4 +1,4 @@
-"""Which distinct counts the table's metadata names, so that engines hear of them.
+"""Chooses the distinct counts that the table's metadata names, so that engines use them.
 
 Iceberg hands a registered count to Spark without the column's bounds. With ``spark.sql.cbo.enabled`` Spark takes a
 column without bounds for one that is all NULL, and expects 0 rows of ``=`` and ``IN``, unless the column has text or

@@ -1,4 +1,4 @@
-"""What earlier builds left: the files that they serve, their sketches, and their segments in the new file.
+"""The work of earlier builds: the files that they serve, their sketches, and their segments in the new file.
 
 Start with :func:`sidecar.indexing.previous.earlier.look_back`.
 """

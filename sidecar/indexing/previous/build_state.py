@@ -1,4 +1,4 @@
-"""What a sidecar is complete for after a build: its recorded state, and the columns that were left behind."""
+"""The recorded state of a sidecar after a build: what it is complete for, and the columns that were left behind."""
 
 from __future__ import annotations
 

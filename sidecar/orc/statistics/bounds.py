@@ -1,4 +1,4 @@
-"""Turn statistics of ORC files into bounds for conditions, and check whether they exclude a literal.
+"""Turns statistics of ORC files into bounds for conditions, and checks whether they exclude a literal.
 
 :mod:`sidecar.orc.statistics.column_statistics` decides which statistics are trusted,
 :mod:`sidecar.orc.statistics.contradictions` finds false ones. This module also ignores bounds of CHAR, because some

@@ -1,4 +1,4 @@
-"""Decode the statistics of a column (of a row group, a stripe or a file), and decide which bounds are trusted.
+"""Decodes the statistics of a column (of a row group, a stripe or a file), and decides which bounds are trusted.
 
 | ColumnStatistics | | content |
 | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Find what is false in an ORC file without reading values: by what the file says elsewhere.
+"""Finds what is false in an ORC file without reading values: by what the file says elsewhere.
 
 Statistics of a whole (a file, a stripe) are held against those of its parts, and a row index against its stripe.
 :mod:`sidecar.orc.statistics.column_statistics` finds counts that cannot be true in the rows, and

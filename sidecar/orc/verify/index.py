@@ -1,4 +1,4 @@
-"""Check a column's index in a stripe: the row index against streams and statistics, filters against statistics."""
+"""Checks a column's index in a stripe: the row index against streams and statistics, filters against statistics."""
 
 from __future__ import annotations
 

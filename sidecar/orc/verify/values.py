@@ -1,4 +1,4 @@
-"""Compare statistics and filters with the values of row groups, stripes and the file.
+"""Compares statistics and filters with the values of row groups, stripes and the file.
 
 Values are decoded from their streams (:mod:`sidecar.orc.decode`) and hashed as the file's writer does. Times are probed
 with :mod:`sidecar.filters.orc.values` instead, because for some of them writers hash other keys than those of the

@@ -1,4 +1,4 @@
-"""Check an ORC file and name every defect with its place.
+"""Checks an ORC file and names every defect with its place.
 
 Filters that deny values, but that current readers probe, are defects too: those of the writers that
 :mod:`sidecar.orc.trust` lists. A filter of a tinyint, char or float column is not a defect if the values show that it

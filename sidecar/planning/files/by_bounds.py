@@ -1,4 +1,4 @@
-"""Stage: rules out files that segments list by recorded bounds and partitions, as columns over all of them.
+"""The stage that rules out files that segments list by recorded bounds and partitions, as columns over all of them.
 
 What these columns cannot decide is left to pyiceberg's evaluators, which see the entries of the files that are left.
 """

@@ -1,4 +1,4 @@
-"""Stage: rules out files by the filters of all segments that list them.
+"""The stage that rules out files by the filters of all segments that list them.
 
 A file is out if a segment that lists it has all its units indexed, and none of them may match. Several segments may
 list one file (columns that were indexed at different times); each of them can drop it.

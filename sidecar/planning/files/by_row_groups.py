@@ -1,4 +1,4 @@
-"""Stages that need the tasks of the files that are left: keys of a join, and page indexes of row groups.
+"""The stages that need the tasks of the files that are left: keys of a join, and page indexes of row groups.
 
 Row groups are told apart only here, for the files that are left. The results are one value, so if the sidecar fails
 halfway, all tasks stay as they were.

@@ -1,4 +1,4 @@
-"""Stage: reads the manifest entries of the files that are left, and asks pyiceberg's own evaluators about them.
+"""The stage that reads the manifest entries of the files that are left, and asks pyiceberg's own evaluators about them.
 
 Entries of listed manifests come from the records in the units table, walked at once or decoded one by one, or from the
 manifest itself if that takes less time. Records are decoded in Python, because pyiceberg's compiled decoder is not safe

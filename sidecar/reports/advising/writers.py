@@ -1,4 +1,4 @@
-"""What writers of new files are told about filters: the table's properties, and the statement that sets them.
+"""The settings of filters for writers of new files: the table's properties, and the statement that sets them.
 
 The properties are Iceberg's; its Java writers follow them, such as Spark's. In Parquet there is one for each column; in
 ORC one names all columns.

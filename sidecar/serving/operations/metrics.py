@@ -1,4 +1,4 @@
-"""What is measured of a server, as text that Prometheus reads."""
+"""Writes the measured values of a server as text that Prometheus reads."""
 
 from __future__ import annotations
 

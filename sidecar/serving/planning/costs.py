@@ -1,4 +1,4 @@
-"""What a plan of the server costs in memory and time: weights in its caches, and from which size it works otherwise.
+"""Costs of a plan of the server in memory and time: weights in its caches, and from which size it works otherwise.
 
 ``scripts/bench serve`` shows memory and time of plans. What a request may cost at most is in ``limits``, what the
 caches may have together in ``scan_planner`` and ``sidecar_pool``.

@@ -1,4 +1,4 @@
-"""Which headers a proxy passes on."""
+"""The headers that a proxy passes on."""
 
 from __future__ import annotations
 
