@@ -122,7 +122,8 @@ class KeptIndexes:
             for part in range(group.parts)
         ]
         report_progress("slicing", 0, len(ranges))
-        finished = in_turn(lambda work: self._slice(*work), ranges, self._threads)
+        is_small = sum(group.group.layout.length for group in groups) <= SMALL_PART_BYTES
+        finished = in_turn(lambda work: self._slice(*work), ranges, 1 if is_small else self._threads)
         for done, ((group, _, _), data) in enumerate(zip(ranges, finished, strict=True), 1):
             yield group.number, data
             report_progress("slicing", done, len(ranges))

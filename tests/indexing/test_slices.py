@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -48,6 +50,7 @@ CASES = {
 def test_parts_make_the_groups_pages(sizes: list[int], part_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters that came in any order, from any thread or worker."""
     monkeypatch.setattr(slices, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(slices, "SMALL_PART_BYTES", 1)  # so that threads share the parts
     task, filters = _task(sizes), _filters(sizes)
     whole = b"".join(group_pages(task.group, PLACE, lambda first, n: gather_blocks(task.group, filters, first, n)))
     with closing(KeptIndexes(2)) as kept:
@@ -71,6 +74,17 @@ def test_indexes_that_came_together_are_told_apart() -> None:
         assert list(kept.page_indexes([(0, 0, 7)])) == [b"page index."]
         ((_, data),) = kept.slices([task])
     assert data == task.slice(0, gather_blocks(task.group, filters, 0, 16))
+
+
+def test_small_groups_are_sliced_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting them would take longer than the work."""
+    task, filters = _task([16, 8]), _filters([16, 8])
+    monkeypatch.setattr(Thread, "start", lambda thread: pytest.fail(f"{thread.name} is started"))
+    with closing(KeptIndexes(2)) as kept:
+        for key, found in zip(task.keys, filters, strict=True):
+            kept.keep(_record(key, found))
+        (_, first), (_, second) = kept.slices([task, replace(task, number=1)])
+    assert first == second == task.slice(0, gather_blocks(task.group, filters, 0, 16))
 
 
 def test_of_a_unit_that_is_indexed_twice_the_last_filter_counts() -> None:
