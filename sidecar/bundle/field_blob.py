@@ -44,7 +44,7 @@ class FieldBlob(Generic[T]):
     """
 
     consequence: ClassVar[str] = ""
-    """What warnings say about the groups that they name."""
+    """The sentence of warnings about what happens to the groups that they name."""
 
     def __init__(
         self,

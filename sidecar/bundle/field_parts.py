@@ -17,7 +17,7 @@ from sidecar.puffin.writer import PuffinWriter
 
 
 class SegmentUnits(NamedTuple):
-    """What blobs of fields state of the units blob of their segment, which may be in another file."""
+    """The facts that blobs of fields state about the units blob of their segment, which may be in another file."""
 
     num_files: int
     num_units: int

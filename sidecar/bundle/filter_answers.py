@@ -36,7 +36,7 @@ class SegmentAnswer(NamedTuple):
 
 
 class FileAnswers(NamedTuple):
-    """What filters say about files, bool[files] each."""
+    """The answers of filters about files, each bool[files]."""
 
     may_match: Flags
     unable: Flags
@@ -49,7 +49,8 @@ F = TypeVar("F", bound=NumberedFiles)
 
 
 class FilterAnswers(Generic[F]):
-    """What the filters of ``files`` say about ``question``, by running numbers; nothing if it is ``None``.
+    """The answers of the filters of ``files`` to ``question``, by running numbers. Without a question (``None``) there
+    are none.
 
     Filters of columns whose ``resolutions`` do not hold are not asked. ``warnings`` is the list to which the sidecar
     adds the damage that it finds.

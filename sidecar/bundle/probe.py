@@ -161,7 +161,7 @@ def _is_certain(units: list[ProbedRowGroup]) -> bool:
 
 
 class _SegmentAnswer:
-    """What one segment says about the value, by unit. A unit is certain if ``_codes`` has no reason for it."""
+    """The answer of one segment about the value, by unit. A unit is certain if ``_codes`` has no reason for it."""
 
     def __init__(
         self, sidecar: SidecarFile, segment: Segment, names: NamedColumns, value: LiteralValue, start: str

@@ -60,7 +60,7 @@ class RunRecord(Result):
 
 @dataclass(frozen=True)
 class BuiltColumn:
-    """What a sidecar file has of one column.
+    """The indexes of one column in a sidecar file.
 
     ``type`` is the Iceberg type that sketches were hashed in, ``fpp`` the rate that was asked for (``auto`` or a
     number), ``left`` the number of the snapshot's files that could be indexed and lack an index, by kind; kinds that
@@ -80,7 +80,8 @@ class BuiltColumn:
 
 @dataclass(frozen=True)
 class SidecarState:
-    """What a sidecar file was complete for when it was written: a snapshot, a name mapping, columns by field id.
+    """The state for which a sidecar file was complete when it was written: a snapshot, a name mapping, columns by field
+    id.
 
     ``mapping`` is a digest of the table's name mapping, because columns of files without field ids depend on it.
     ``layout`` is :data:`LAYOUT` of the version that wrote the file; empty if that did not say it.

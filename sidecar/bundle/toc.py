@@ -77,7 +77,7 @@ class TocEntry:
 
     @property
     def identity(self) -> BlobIdentity:
-        """What the footer says of the same blob, as :func:`identity_of`."""
+        """The identity of the blob, equal to :func:`identity_of` of its entry in the footer."""
         return self.blob_type, self.fields, self.offset, self.length
 
 

@@ -63,7 +63,7 @@ GONE = {
     "repair": "sidecar care TABLE --only repair",
     "config": "sidecar guide catalogs",
 }
-"""What to type instead of a command that was removed."""
+"""The command to type instead of one that was removed."""
 
 WITH_ROWS = ("scan", "find")
 """The commands whose results are rows."""

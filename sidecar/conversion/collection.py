@@ -149,7 +149,7 @@ class Collection:
         self.paths: dict[str, Key] = {}
         """Keys of columns by path. Encryption keys name columns by path too."""
         self.names: dict[Key, StoredColumn | None] = {}
-        """What columns are named in the Puffin file; ``None`` for those that are encrypted in some file."""
+        """The names of columns in the Puffin file; ``None`` for columns that are encrypted in some file."""
         self.plaintext: set[Key] = set()
         """Columns that are encrypted in some file and in plaintext here."""
         self.spool = Spool()

@@ -39,7 +39,7 @@ class Loader:
         self._names = NamedColumns({}, {})
         """The columns of the sidecar that is loaded now."""
         self._named: dict[int, StoredColumn] = {}
-        """Those whose names no segment of it withholds."""
+        """Columns whose names no segment of the file withholds."""
         self._wanted: set[int] | None = None
         """The field ids that are wanted of it; ``None``: all."""
         self._first: dict[_KnownAs, int] = {}

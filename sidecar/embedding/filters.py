@@ -53,7 +53,7 @@ class GroupFilters:
     filters: dict[int, Piece] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     replaceable: dict[int, Outcome] = field(default_factory=dict)
-    """What became of sound old filters that a new one replaces, if none can be built."""
+    """The outcomes of sound old filters that a new one replaces, if no new one can be built."""
     waiting: dict[int, ValuesFilter] = field(default_factory=dict)
     """Filters that need values. Code that reads a chunk's pages for another purpose may feed their hashers."""
 

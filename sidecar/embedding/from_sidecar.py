@@ -195,7 +195,8 @@ class _Restoring:
         except SidecarError:
             pass
         except Exception:
-            if not isinstance(written.exception(), SidecarError):  # else it closed its file, so reading failed here
+            # After an error of its own, the writer closes the file, so that reading it fails here too.
+            if not isinstance(written.exception(), SidecarError):
                 raise
 
     def _answer(self, written: Future[EmbedReport], done: int, total: int) -> EmbedReport | SidecarError:

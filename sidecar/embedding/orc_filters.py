@@ -54,7 +54,7 @@ class StripeWork:
     new: dict[int, list[bytes | memoryview]] = field(default_factory=dict)
     kept: set[int] = field(default_factory=set)
     without_legacy: set[int] = field(default_factory=set)
-    """Those of ``kept`` whose BLOOM_FILTER may not be asked, beside a BLOOM_FILTER_UTF8 that may."""
+    """The columns of ``kept`` whose BLOOM_FILTER may not be asked, while their BLOOM_FILTER_UTF8 may."""
     outcomes: dict[int, list[Outcome]] = field(default_factory=dict)
     """The outcomes of a column's filters, one for each row group, by column id."""
 

@@ -63,7 +63,7 @@ class _LeftAloneError(Exception):
 
 
 class FileToRewrite(NamedTuple):
-    """What its manifest entry says of a file that gets a successor."""
+    """The facts of a manifest entry about a file that gets a successor."""
 
     path: str
     size: int

@@ -59,7 +59,7 @@ class IndexCount:
     bytes: int = 0
     """Their bytes."""
     lost: int = 0
-    """Those of them that the old files had and the new ones lack, wholly or in part."""
+    """Indexes that the old files had and the new ones lack, wholly or in part."""
     worst_rate: float | None = None
     """The worst false-positive rate of a filter; ``None`` without filters."""
 

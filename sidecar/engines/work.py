@@ -1,4 +1,4 @@
-"""The same work for each of many items: what an engine promises, and the engine of this process.
+"""The same work for each of many items: the promises of an engine, and the engine of this process.
 
 The work is a function of one item. It may run more than once for an item, in another process and at the same time,
 because Spark tries again what it loses. So whatever it writes has a new name or the same bytes, and is published last.

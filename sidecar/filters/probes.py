@@ -32,7 +32,8 @@ class ValueProbes(dict[AnyEncoding, Sequence[Probe]]):
 
 @dataclass(frozen=True)
 class FieldQuestion:
-    """What filters of one field are asked. ``resolutions`` are missing where no table says how columns are found."""
+    """The question to the filters of one field. ``resolutions`` are missing where no table says how columns are
+    found."""
 
     field_id: int
     probes: Probes

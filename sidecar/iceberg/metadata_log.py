@@ -48,7 +48,7 @@ class Commit:
 
 
 class TakenPlace(NamedTuple):
-    """What took the place of a statistics entry."""
+    """The entry that took the place of a statistics entry."""
 
     path: str
     """The file of the entry that stands there now."""
@@ -57,7 +57,7 @@ class TakenPlace(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The displacement in words."""
         return f"displaced by {self.path} at {self.at:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -88,7 +88,7 @@ class DeclaredColumn:
 
 @dataclass(frozen=True)
 class TableDeclaration:
-    """What a table declares. ``None`` and an empty ``columns`` stand for what it does not declare.
+    """The declaration of a table. ``None`` and an empty ``columns`` mean: not declared.
 
     ``own_kinds`` and ``own_fpp`` are those of single columns, by field id.
     """

@@ -45,10 +45,10 @@ class PreparedBuild:
     requested: Sequence[ColumnDeclaration]
     """The indexes that the table is to have."""
     declared: Sequence[ColumnDeclaration]
-    """Those of :attr:`requested` that can be built with the given keys."""
+    """The columns of :attr:`requested` that can be built with the given keys."""
     plan: BuildPlan
     built: dict[int, BuiltIndexes]
-    """What the earlier sidecar has of each column, by field id."""
+    """The indexes of each column in the earlier sidecar, by field id."""
     earlier: ReusableSidecar
     protection: Protection
     notes: Sequence[str]

@@ -46,7 +46,7 @@ class BuildMeans:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What a build is asked for, in the words of :func:`sidecar.indexing.driver.build`.
+    """The request of a build, in the words of :func:`sidecar.indexing.driver.build`.
 
     ``schema`` has the names of the columns (:func:`sidecar.iceberg.refs.schema_at`), by default the table's present
     one. ``most_files``: the most data files that are indexed; ``None`` for all. ``only_carry``: index nothing, and

@@ -320,8 +320,8 @@ def integers_v2(
         begin = at
         head = np.int64(data[at])
         # Runs that a column of few repetitions has very many of are decoded here: a call costs more than a short run.
-        # They fill a little more than they have, so that the length of no loop has to be guessed. The next run begins
-        # after what they do have.
+        # They write a little beyond their values, so that no loop depends on a length that has to be predicted. The
+        # next run begins after what they do have.
         if head < 64 and at + 9 <= len(data) and filled >= 0 and filled + _LONGEST_REPEAT <= len(out):
             width = ((head >> 3) & 7) + 1
             value = _as_int(_swapped(load64(data, at + 1)) >> np.uint64(64 - 8 * width), signed)

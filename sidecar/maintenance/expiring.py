@@ -86,7 +86,7 @@ class ExpireReport(Result):
     unreferenced_bytes: int
     """Bytes of the files that no entry names any more."""
     warnings: list[str]
-    """What could not be read."""
+    """Files that could not be read."""
     left_alone: str | None
     """Why nothing was decided, as a sentence; ``None`` if it was."""
 
@@ -162,7 +162,7 @@ class _Decision:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a statistics file is: a sidecar that plans use, and whether it has blobs of others."""
+    """The kind of a statistics file: a sidecar that plans use or not, with blobs of others or without."""
 
     is_sidecar: bool
     has_others: bool

@@ -52,7 +52,7 @@ _LAST_ASCII = 0x7F
 _BASE = datetime(2015, 1, 1)
 """The wall clock from which timestamps are counted."""
 _EPOCH_2015 = 1_420_070_400
-"""The same in UTC, in seconds since 1970."""
+"""2015-01-01 00:00 UTC in seconds since 1970."""
 _NANOSECONDS_REACH = 9_223_372_035
 """Seconds before or after 1970 that fit into 64-bit nanoseconds."""
 _MICROSECONDS_REACH = 9_223_372_036_853

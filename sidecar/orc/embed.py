@@ -141,7 +141,7 @@ def embed(source: Source, tail: OrcTail, target: Target, filters: Iterable[Strip
             found=len(last),
         )
     target.write(b"".join((footer, last, bytes([len(last)]))))
-    check_unchanged(source)  # else the filters may not be those of the copied values
+    check_unchanged(source)  # otherwise the filters may be those of other values than the copied ones
     return WrittenOrc(target.position, sum(place.filter_bytes for place in places), len(footer))
 
 

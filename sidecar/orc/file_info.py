@@ -169,4 +169,4 @@ class OrcFileInfo(Result):
     units: list[OrcRowGroupInfo]
     """The row groups with their indexes."""
     not_believed: list[Problem]
-    """What the file states and is seen to be false; see :mod:`sidecar.orc.statistics.contradictions`."""
+    """False statements of the file, with evidence; see :mod:`sidecar.orc.statistics.contradictions`."""

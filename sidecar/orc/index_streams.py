@@ -71,7 +71,8 @@ _FilterPlace = tuple[str, int, int, OrcEncoding | None]
 
 @dataclass(frozen=True)
 class IndexContext:
-    """What the index of a stripe is held against: the file, the stripe's footer, and the file's statistics."""
+    """The facts with which the index of a stripe is compared: the file, the stripe's footer, and the file's
+    statistics."""
 
     tail: OrcTail
     footer: StripeFooter
@@ -102,7 +103,7 @@ class StripeIndex:
     streams: dict[str, Stream]
     """The index streams by kind."""
     claims: RowIndexClaims | None
-    """What ``row_index`` says; ``None`` without it."""
+    """The statements of ``row_index``; ``None`` without it."""
     context: IndexContext
 
     @cached_property
@@ -112,7 +113,7 @@ class StripeIndex:
 
     @cached_property
     def contradictions(self) -> Contradictions:
-        """What of the row index is false, by row group. The statistics of such a row group are not believed."""
+        """The contradictions in the row index, by row group. The statistics of such a row group are not believed."""
         found = Contradictions() if self.claims is None else self.claims.contradictions
         by_filters = {
             group: one.contradiction

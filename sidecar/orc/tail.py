@@ -124,7 +124,7 @@ class Stripe:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What the postscript says: the places of the parts before it, and their compression."""
+    """The statements of the postscript: the places of the parts before it, and their compression."""
 
     name: str
     size: int

@@ -127,7 +127,7 @@ def embed(
         rewrite = _Rewrite(sealing, footer, target, extents, placement, first, second)
         rewrite.body(indexes)
         written = rewrite.finish()
-    check_unchanged(source)  # else the indexes may describe other pages than those that were copied
+    check_unchanged(source)  # otherwise the indexes may describe other pages than the copied ones
     return written
 
 

@@ -133,7 +133,7 @@ class ColumnChunks(Collection[ColumnChunk]):
 
     @property
     def locked(self) -> list[ColumnChunk]:
-        """What :attr:`stored` has of the chunks that are absent."""
+        """The entries of :attr:`stored` for chunks that are absent, because their columns are locked."""
         return [self.stored[leaf_index] for leaf_index in sorted(self._locked)]
 
     @cached_property

@@ -130,7 +130,7 @@ class ParquetFileInfo(Result):
     units: list[ParquetRowGroupInfo]
     """The row groups; empty if the footer cannot be read."""
     not_believed: list[Problem]
-    """What the footer states about the values and sidecar does not use; see :mod:`sidecar.parquet.trust`."""
+    """Statements of the footer about values that sidecar does not use; see :mod:`sidecar.parquet.trust`."""
 
 
 def inspect_file(source: Source) -> ParquetFileInfo:

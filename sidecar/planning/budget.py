@@ -1,6 +1,7 @@
 """Limits what one plan may compare: predicates times partitions, or times files, each a visit of an expression.
 
-Who asks for the plan sets a limit for the block in which it is made. Without one there is none.
+The caller of a plan sets the limits for a block of code (:func:`limited_by`). Outside of such a block a plan has no
+limits.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ _LITERALS_A_PREDICATE = 8
 
 
 class PlanStopped(BaseException):
-    """A plan has gone beyond its limit. It is no ``Exception``, because a plan goes on after those of a sidecar."""
+    """A plan exceeds its limits. It is no ``Exception``, because a plan continues after each ``Exception`` of a
+    sidecar."""
 
 
 class OutOfTime(PlanStopped):
-    """The limit of seconds, or nobody waits for the plan any more. Others may be made in time."""
+    """The time of the plan is over, or nobody waits for it any more. A later plan may be in time."""
 
 
 class Budget:

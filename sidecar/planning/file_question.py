@@ -41,7 +41,7 @@ class FileQuestion:
 
     @cached_property
     def for_manifests(self) -> BooleanExpression:
-        """The bound predicate as the counts in manifests are asked; more rows meet it."""
+        """The bound predicate for the counts in manifests. It is wider: more rows meet it."""
         return bound_to(self._schema, keeping_struct_nulls(self._row_filter, self._schema))
 
     def helpful_fields(self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True) -> set[int]:

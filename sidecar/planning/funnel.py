@@ -92,9 +92,9 @@ class Funnel(Summarized):
     row_groups: int = 0
     """The row groups of listed files that partition values and bounds left."""
     row_groups_dropped_by_filter: int = 0
-    """Those that filters dropped."""
+    """Row groups that filters dropped."""
     row_groups_dropped_by_page_index: int = 0
-    """Those that page indexes dropped."""
+    """Row groups that page indexes dropped."""
 
     @property
     def row_groups_kept(self) -> int:

@@ -51,7 +51,7 @@ class OpenedSidecar:
         self.index: IndexedFiles | None = None
         """``None`` until the sidecar is opened, if there is none, and after it has failed."""
         self.otherwise = KeptFilesBecause.NOT_ASKED
-        """Why files are kept that no filter answers for."""
+        """The reason to keep files for which no filter answers."""
         self._snapshot_id = (
             0 if snapshot is None else snapshot.snapshot_id
         )  # a table without one has no files to ask about
@@ -72,7 +72,7 @@ class OpenedSidecar:
             self._warnings.append(f"the sidecar is not used: {advisory(error)}")
             self.index, self.otherwise = None, KeptFilesBecause.UNREADABLE
             if self._sidecar is not None:
-                self._sidecar.on_close = None  # what has failed serves no other plan
+                self._sidecar.on_close = None  # a sidecar that failed serves no other plan
 
     def open_for_question(self) -> None:
         """Open the sidecar, once, if filters are asked something."""
@@ -96,7 +96,7 @@ class OpenedSidecar:
         behind = generations(self.table, self._snapshot_id, found.snapshot_id)
         path, size = found.statistics.statistics_path, found.statistics.file_size_in_bytes
         self.used = SidecarUsed(path, found.snapshot_id, behind)
-        if self._opener is None:  # else the file may serve another plan when this one is read
+        if self._opener is None:  # otherwise another plan may use the file while rows of this one are read
             self.stored = StoredPages(found.sidecar, self.resolutions, partial(self._access.open, path, size))
         self._files = found.files.of(found.sidecar.vouched_segments(self._fields))
         self.index = IndexedFiles(self._files, self.question, self.resolutions, found.sidecar.warnings)

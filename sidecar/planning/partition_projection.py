@@ -204,7 +204,7 @@ def _wrapped(value: int, bits: int) -> int:
 
 
 _FAR_HOUR = _wrapped(-(2**63) // _MICROS_PER_HOUR, 32)
-"""What the hour of the least timestamp wraps around to: those of other times beyond 32 bits are farther from 0."""
+"""The wrapped hour of the least timestamp. Hours of other times beyond 32 bits wrap to numbers farther from 0."""
 
 
 def _year_and_month(days: int) -> tuple[int, int]:

@@ -81,7 +81,7 @@ class Plan(Summarized):
     is_locked: bool = False
     """Whether the sidecar could not answer for a column because the column is encrypted and its key is missing."""
     history: PlanHistory = field(default_factory=PlanHistory, repr=False, compare=False)
-    """What stages found about files."""
+    """The findings of all stages about files."""
 
     def summary(self) -> Mapping[str, object]:
         """Return the counts that ``repr`` and notebooks show."""
@@ -93,7 +93,7 @@ class Plan(Summarized):
             "dropped_by_filter": funnel.dropped_by_filter,
             "dropped_by_page_index": funnel.dropped_by_page_index,
             "files_kept": self.files_kept,
-            "row_groups_kept": funnel.row_groups_kept if funnel.row_groups else None,  # None: not told apart
+            "row_groups_kept": funnel.row_groups_kept if funnel.row_groups else None,  # None: unknown
             "notes": self.notes,
             "warnings": self.warnings,
         }

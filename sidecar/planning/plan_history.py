@@ -34,7 +34,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
 class StageFinding(Result):
-    """What one stage of a plan found about a data file."""
+    """The finding of one stage of a plan about a data file."""
 
     stage: str
     """The stage in words, for example ``filter of the sidecar``."""
@@ -50,21 +50,21 @@ class StageFinding(Result):
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
 class RowGroupFinding(Result):
-    """What filters and page indexes leave of one row group."""
+    """The part of one row group that filters and page indexes leave."""
 
     row_group: int
     """The ordinal of the row group in its file."""
     rows: int | None
     """Its rows; ``None`` if no page index was asked about the file."""
     may_match: int | None
-    """Those that may match; ``None`` if no page index was asked about the file."""
+    """Rows that may match; ``None`` if no page index was asked about the file."""
     dropped_by: str | None
     """The stage that ruled the row group out; ``None`` if it may match."""
 
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
 class FileHistory(Result):
-    """What became of one data file in a plan, and why."""
+    """The way of one data file through the stages of a plan."""
 
     file: str
     """The path of the file, as its manifest has it."""
@@ -102,9 +102,9 @@ class PlanHistory:
     index: IndexedFiles | None = None
     """``None`` if no sidecar was asked, or it failed."""
     dropped: Mapping[str, DroppedBy] | None = None
-    """What dropped files after tasks were made of the sets, by path."""
+    """The stage that dropped a file after tasks were made of the sets, by path."""
     row_groups: Mapping[str, KeptRowGroups] | None = None
-    """What is left of files, by path; nothing of those that page indexes dropped."""
+    """The row groups that are left of files, by path; none of files that page indexes dropped."""
     key_column: str | None = None
     reasons: Sequence[KeptReason] = ()
     """Why each task is kept."""

@@ -358,17 +358,16 @@ class _NullSafeResiduals(ResidualEvaluator):
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, of which :class:`Evaluators` and :class:`TaskMaker` use the evaluators."""
 
-    # They differ from pyiceberg's in six steps:
-    # 1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
-    #    :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Predicates are projected onto partitions by
-    #    :func:`project`. Residuals are those of the filter itself. All bind to a schema with the NULLs of structs.
-    # 2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
-    #    that of the manifests that it is given, which would drop deletes that apply to files of the others.
-    # 3. Partition values of type UUID are compared as bytes, as literals are. For pyiceberg none of them is equal. A
-    #    partition of which a manifest lacks values may match.
-    # 4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`.
-    # 5. Manifests are read by :func:`live_entries`.
-    # 6. :class:`SnapshotDeletes` says which delete files apply. :meth:`Evaluators.deletes_match` says which are needed.
+    # The evaluators and tasks differ from pyiceberg's in six steps: 1. Evaluators of bounds get :func:`for_bounds` of
+    # the filter, those of manifests and partitions get :func:`for_partitions`, both after :func:`keeping_struct_nulls`.
+    # Predicates are projected onto partitions by :func:`project`. Residuals are those of the filter itself. All bind to
+    # a schema with the NULLs of structs. 2. Delete manifests are ruled out by the smallest sequence number of the data
+    # files that are kept. pyiceberg takes that of the manifests that it is given, which would drop deletes that apply
+    # to files of the others. 3. Partition values of type UUID are compared as bytes, as literals are. For pyiceberg
+    # none of them is equal. A partition of which a manifest lacks values may match. 4. Residuals are made by
+    # :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`. 5. Manifests are read by
+    # :func:`live_entries`. 6. :class:`SnapshotDeletes` says which delete files apply. :meth:`Evaluators.deletes_match`
+    # says which are needed.
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())

@@ -10,7 +10,7 @@ Comparable = int | float | bytes | tuple[int, int]
 
 @dataclass(frozen=True)
 class Unknown:
-    """What a function returns in place of a value that is not known, and why it is not."""
+    """Returned in place of a value that is not known, with the reason."""
 
     reason: str
 

@@ -103,7 +103,7 @@ class FileColumn:
         return pc.struct_field(column, list(self.path[1:])) if len(self.path) > 1 else column
 
     def compared_in(self, table: pa.Table) -> Any:
-        """The same in the type that pyiceberg's expressions compare."""
+        """The value in the type that pyiceberg's expressions compare."""
         column = _comparable_column(self.of(table))
         is_text = self.leaf is not None and self.leaf.iceberg_type == "string"
         if is_text and _is_bytes(column.type):

@@ -236,7 +236,7 @@ def care(
 
 @dataclass(frozen=True)
 class _Night:
-    """What is done to each table, and with which means it is refreshed."""
+    """The steps for each table, and the means with which it is refreshed."""
 
     steps: Sequence[CareStep]
     older_than: timedelta

@@ -17,7 +17,7 @@ Identifier = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, as far as the answer depends on it."""
+    """The caller of a request, as far as the answer depends on it."""
 
     user_agent: str = ""
     """The header ``User-Agent``: pyiceberg 0.12 refuses NULL in partition values."""
@@ -37,7 +37,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What a plan did, for its log line and the metrics. It has no literals."""
+    """The facts of a plan for its log line and the metrics, without literals."""
 
     files_total: int = 0
     files_kept: int = 0

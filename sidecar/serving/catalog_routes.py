@@ -55,7 +55,7 @@ ENDPOINTS = [
     f"DELETE {_TABLE}/plan/{{plan-id}}",
     f"POST {_TABLE}/tasks",
 ]
-"""What the catalog answers, none of it writing. Java plans on a server only if the route is here."""
+"""The routes that the catalog answers; none of them writes. Java plans on a server only if the route is here."""
 _JSON = "application/json"
 _SEPARATOR = "\x1f"
 _READ_ONLY = (

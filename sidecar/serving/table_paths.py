@@ -32,7 +32,8 @@ class TablePath:
     """The part of the path between ``/v1`` and ``/namespaces``; empty if there is none."""
     identifier: Identifier
     rest: str
-    """What follows the table's name, such as ``plan`` or ``plan/abc``; empty if the table itself is asked for."""
+    """The rest of the path after the table's name, such as ``plan`` or ``plan/abc``; empty if the table itself is asked
+    for."""
 
     @property
     def place(self) -> Identifier:

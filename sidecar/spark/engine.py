@@ -81,7 +81,7 @@ class SparkEngine:
 def _stage_one(plan: BuildPlan) -> ArrowMap:
     from pyspark import cloudpickle  # keys may have a rule for prefixes that is a function of a program
 
-    # As bytes: another version of sidecar may not have their classes, and is to say that it is another one.
+    # Tasks go as bytes: another version of sidecar may lack their classes, and must still be able to say so.
     shipped = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -106,7 +106,7 @@ class _PendingCopy:
 
     origin: _StoredObject
     source: Source
-    """The same object for reading: what is read of it may be checked."""
+    """The object, opened for reading: bytes that are read of it may be checked."""
     offset: int
     length: int
 

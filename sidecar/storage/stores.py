@@ -40,13 +40,13 @@ class _Store(NamedTuple):
     """A kind of object store."""
 
     settings: Callable[[str, Settings], dict[str, str]]
-    """What the variables say about a location, given the settings that go before them."""
+    """The settings in the variables for a location, given the settings that go before them."""
     server: Callable[[str, Settings], str]
     """The URL of the server that is asked for a location."""
     way: str
-    """What names the server."""
+    """The setting and the variables that name the server."""
     keys: str
-    """What holds the keys."""
+    """The settings and the variables that hold the keys."""
 
 
 def store_io(location: str, given: Settings | None = None) -> FileIO:

@@ -37,7 +37,7 @@ B = TypeVar("B", bound=FieldBlob[Any])
 
 @dataclass(frozen=True)
 class Opening:
-    """What the reader of a blob gets from its file and its segment."""
+    """The arguments that the reader of a blob gets from its file and its segment."""
 
     read_ranges: ReadRanges
     report: Callable[[SidecarError | str], None]

@@ -57,7 +57,7 @@ class MergedFilters:
 
     groups: list[BundleGroup]
     contributions: list[list[_Contribution]]
-    """What each group is made of."""
+    """The sources of each group."""
 
     def pages(self, place: BlobContext) -> Iterator[bytes]:
         """Yield the pages and tails of all groups in order.

@@ -44,7 +44,8 @@ class MergedUnits:
     new_units: list[npt.NDArray[np.int64]]
     """For each source segment int64[its units]: the ordinal of the unit in the merged segment, -1 if it is gone."""
     new_files: list[npt.NDArray[np.int64]]
-    """The same for its files; -1 also if the segment does not speak for the file any more, or knows no unit of it."""
+    """The new ordinal of each of its files; -1 also if the segment does not answer for the file any more, or knows no
+    unit of it."""
     num_units: int
 
     def owners(self) -> Owners:

@@ -125,7 +125,7 @@ class CheckedEntry(NamedTuple):
 
 @dataclass
 class CheckedSegment:
-    """What can be taken from a segment. Units are ordinals in the segment."""
+    """The parts of a segment that a merge can take. Units are ordinals in the segment."""
 
     source: SourceSegment
     units: list[tuple[UnitEntry, ...]]
@@ -147,7 +147,8 @@ class CheckedSegment:
     uncountable: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)
     """bool[files] by field id: which files are in a group whose sketch is damaged."""
     others: dict[BlobOfField, Any] = field(default_factory=dict)
-    """What is sound of blobs of other kinds, as :meth:`sidecar.bundle.merging.kind_merge.KindMerge.check` finds it."""
+    """The sound parts of blobs of other kinds, as :meth:`sidecar.bundle.merging.kind_merge.KindMerge.check` finds
+    it."""
 
     @property
     def segment(self) -> Segment:

@@ -45,7 +45,7 @@ def draw(to: Console, file: OrcFileInfo, *, statistics: bool) -> None:
 
 
 def not_believed(found: Sequence[Problem]) -> list[tuple[str, str]]:
-    """What the file states and is not used, as rows of facts; at most :data:`MOST_FINDINGS`."""
+    """Statements of the file that are not used, as rows of facts; at most :data:`MOST_FINDINGS`."""
     lines = []
     for number, finding in enumerate(found[:MOST_FINDINGS]):
         unit = "" if finding.unit is None else f"row group {finding.unit}, "

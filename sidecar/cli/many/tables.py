@@ -30,7 +30,7 @@ Cells: TypeAlias = "dict[str, str | int | float | None]"
 RESULT = "result"
 NO_SNAPSHOT = "no snapshot yet"
 ANY_TABLE = "TABLE"
-"""What stands for the name of a table in an error that several tables have."""
+"""The placeholder of a table's name in an error that several tables have."""
 LONGEST_CELL = 60
 """Characters of a result that is in its table's line; a longer one is below the lines."""
 

@@ -64,7 +64,7 @@ class SharedChoices:
         return os.environ.get(CATALOG_VARIABLE) or None if self.catalog is None else self.catalog
 
     def over(self, earlier: SharedChoices) -> SharedChoices:
-        """These choices, and those before the command's name where nothing was given after it."""
+        """Return these choices, and where nothing was given after the command's name, those before it."""
         return SharedChoices(
             self.form or earlier.form,
             self.quiet or earlier.quiet,

@@ -34,7 +34,7 @@ PartitionTuple = tuple[Any, ...]
 
 
 class FileKey(NamedTuple):
-    """What of a data file says, beside its path, which delete files apply to it."""
+    """The facts of a data file, beside its path, that decide which delete files apply to it."""
 
     sequence_number: int
     """The data sequence number."""

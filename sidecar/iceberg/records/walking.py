@@ -66,7 +66,7 @@ class RecordSpans:
 
 @dataclass
 class RecordColumns:
-    """What a walk found outside of lists and maps, by the field ids of the writer's schema."""
+    """The values that a walk found outside of lists and maps, by the field ids of the writer's schema."""
 
     numbers: dict[int, Numbers] = field(default_factory=dict)
     is_set: dict[int, npt.NDArray[np.bool_]] = field(default_factory=dict)

@@ -52,7 +52,7 @@ class FoundSidecar:
     sidecar: SidecarFile
     files: SidecarFiles
     displaced: TakenPlace | None = None
-    """What took the place of its entry in the table's metadata; ``None`` if it is registered."""
+    """The entry that took the sidecar's place in the table's metadata; ``None`` if the sidecar is registered."""
 
 
 @dataclass(frozen=True)

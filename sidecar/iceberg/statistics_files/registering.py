@@ -91,7 +91,7 @@ class _Attempts:
     displaced: list[StatisticsFile] = field(default_factory=list)
     """Files of other writers that our commits replaced without merging them, newest first."""
     merged: list[StatisticsFile] = field(default_factory=list)
-    """What the present attempt merges, newest first."""
+    """The files that the present attempt merges, newest first."""
     superseded: str | None = None
     """Our file of the attempt before, if it displaced another file: what it merged was replaced by that one."""
     in_doubt: bool = False

@@ -38,7 +38,7 @@ class SidecarDamage:
     tables: frozenset[str] = frozenset()
     """The segments whose units table is damaged, by id. All of their units are in :attr:`units`."""
     footer: tuple[str, ...] = ()
-    """What the footer says otherwise than the directory and the segments. A new file has all of them right."""
+    """Statements of the footer that differ from the directory and the segments. A new file has all of them right."""
 
     def __bool__(self) -> bool:
         return bool(self.units or self.counts or self.tables or self.footer)

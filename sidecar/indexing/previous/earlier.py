@@ -48,7 +48,7 @@ class ReusableSidecar:
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
     having: dict[int, set[IndexOfField]] = field(default_factory=dict)
-    """What the segments have of each live file, by its ordinal, for all columns."""
+    """The indexes of each live file in the segments, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
     """Ordinals of the files that are not indexed again."""
     limited: bool = False

@@ -69,7 +69,7 @@ class ReusableCounts:
     rows: Counter[int] = field(default_factory=Counter)
     """The rows that all groups have counted, by field id."""
     gone: Counter[int] = field(default_factory=Counter)
-    """Those of groups of which all files are gone."""
+    """The rows that groups counted of which all files are gone, by field id."""
 
     @property
     def are_high(self) -> bool:

@@ -43,7 +43,8 @@ def reason_of(error: SidecarError | None) -> str:
 
 @dataclass(frozen=True)
 class Contradictions:
-    """What is false in the statistics of a whole and its parts: of all of them, and of parts by their numbers."""
+    """The contradictions between statistics of a whole and of its parts: of all parts, and of single parts by their
+    numbers."""
 
     of_all: str = ""
     of_part: dict[int, str] = field(default_factory=dict)
@@ -108,7 +109,7 @@ class PartStatistics:
 
 
 class RowIndexClaims:
-    """What the row index of a column says of the row groups of a stripe."""
+    """The statements of a column's row index about the row groups of a stripe."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class RowIndexClaims:
 
     @cached_property
     def contradictions(self) -> Contradictions:
-        """What is false in the row index by its stripe."""
+        """The contradictions between the row index and its stripe."""
         whole = self._whole()
         together = PartStatistics(None if whole is None or whole.contradiction else whole, "stripe", "row groups")
         of_group: dict[int, str] = {}

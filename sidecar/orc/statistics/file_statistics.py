@@ -50,8 +50,8 @@ class FileStatistics:
         self._latest: tuple[int, Sequence[bytes]] = (-1, ())
         """The stripe that was asked for last, and its messages."""
         self._decoded: dict[tuple[int, int, str | None], ColumnStatistics] = {}
-        """What was decoded, by stripe (-1 for the file), column and zone. It is asked for again for each column below,
-        and after files and stripes were compared."""
+        """Decoded statistics, by stripe (-1 for the file), column and zone. Each column below asks for them again, and
+        so do comparisons of files and stripes."""
 
     @cached_property
     def _stripes(self) -> StripeStatistics | DamagedFileError:

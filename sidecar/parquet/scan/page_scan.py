@@ -75,7 +75,7 @@ def every_row(group: RowGroup) -> RowRanges:
 
 @dataclass(frozen=True, eq=False)
 class PageRequest:
-    """What a scan reads from a file: columns, the condition that indexes are asked, and the residual."""
+    """The request of a scan of one file: columns, the condition that indexes are asked, and the residual."""
 
     shape: FileShape
     condition: Condition | None

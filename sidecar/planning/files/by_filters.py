@@ -57,7 +57,7 @@ class IndexedFiles(FilterAnswers[SidecarFiles]):
 def by_filters(files: FileSet[S_co], index: IndexedFiles) -> FileSet[S_co]:
     """Ask the filters of segments about the files that are left, and give a reason to those that are kept.
 
-    If rows are numbers of files, these are asked first, as ranges. Other places of files see what that leaves.
+    Rows that are running numbers are asked first, as ranges. Files that are left are then asked at their other places.
     """
     source, before, row_groups = files.source, files, 0
     if source.is_numbered:
@@ -68,7 +68,7 @@ def by_filters(files: FileSet[S_co], index: IndexedFiles) -> FileSet[S_co]:
     keep = np.ones(len(files), np.bool_)
     keep[places.at[~answers.may_match]] = False
     if not keep.all():
-        _, first = np.unique(places.at[~answers.may_match], return_index=True)  # a file once
+        _, first = np.unique(places.at[~answers.may_match], return_index=True)  # count each file once
         numbers = places.numbers[~answers.may_match][first]
         row_groups += index.count_units(np.stack([numbers, numbers + 1], axis=1))
         left = keep[places.at]

@@ -41,7 +41,7 @@ class KeptTasks:
     row_groups: Mapping[str, KeptRowGroups] = field(default_factory=dict)
     """What is left of each file, by path, if its row groups are known."""
     ruled_out: Mapping[str, KeptRowGroups] = field(default_factory=dict)
-    """The same of files that page indexes dropped: nothing of their row groups is left."""
+    """The row groups of files that page indexes dropped, by path: none has rows that are left."""
     groups: Mapping[str, int] = field(default_factory=Counter)
     out: tuple[tuple[str, DroppedBy], ...] = ()
     """The paths of files that are out, with what dropped each."""

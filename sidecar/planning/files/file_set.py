@@ -111,12 +111,12 @@ S_co = TypeVar("S_co", bound=FileSource, covariant=True)
 
 
 class FilterCounts(NamedTuple):
-    """What filters found of the files that they were asked about."""
+    """Counts of the files that filters were asked about."""
 
     listed: int
-    """Those that segments list."""
+    """Files that segments list."""
     indexed: int
-    """Those that filters could have dropped."""
+    """Files that filters could have dropped."""
     row_groups_dropped: int
     """Row groups of the files that filters dropped."""
 
@@ -134,7 +134,7 @@ class Step:
 
 
 class Judgement(NamedTuple):
-    """What one stage said of a file."""
+    """The answer of one stage about a file."""
 
     by: DroppedBy
     is_kept: bool

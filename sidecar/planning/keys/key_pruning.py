@@ -139,7 +139,7 @@ class KeyPruner:
             matching = units_with_some_key(bundle, question, positions, runs, MAX_BYTES)
             if isinstance(matching, Unknown):
                 self._note(runs.end[runs.asks] - runs.first[runs.asks], matching.reason)
-                # What earlier bundles ruled out stays ruled out, although no unit counts as asked.
+                # Units that earlier bundles ruled out stay ruled out, although no unit counts as asked.
                 return _Answer(first, keep, none, KeptFilesBecause.TOO_MANY)
             keep &= matching
         return _Answer(first, keep, runs.asks, KeptFilesBecause.TOO_MANY)

@@ -21,11 +21,11 @@ class Presence:
     asked: int
     """The sampled row groups of other files that could have it (if files are sampled whole: files)."""
     found: int
-    """Those that have it."""
+    """Row groups (or files) of :attr:`asked` that have the value."""
     asked_near: int
     """The sampled row groups of a neighbour of its file that could have it."""
     found_near: int
-    """Those of a neighbour that have it."""
+    """Row groups of :attr:`asked_near` that have the value."""
     own_row_groups_with_it: int
     """The other sampled row groups of its own file that have it."""
 

@@ -24,7 +24,7 @@ class PredictedLookup(Result):
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)
 class ColumnEvidence(Result):
-    """What is known of a column. Numbers of row groups that were not sampled are estimated from those that were."""
+    """The evidence about a column. Figures of row groups that were not sampled are estimated from sampled ones."""
 
     row_groups_sampled: int
     """The row groups in which the column was read."""
@@ -99,7 +99,7 @@ class SizeOfParts(Result):
     page: int | None
     """The median of the pages that were met."""
     remarks: list[str]
-    """What the format's advice says about them."""
+    """The remarks of the format's advice about the column."""
 
 
 @dataclass(frozen=True, repr=False, slots=True, kw_only=True)

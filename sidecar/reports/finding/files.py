@@ -55,7 +55,7 @@ class Candidate(NamedTuple):
 
 @dataclass
 class SnapshotFiles:
-    """What a snapshot has: its manifests, live data files, and candidates by question and path."""
+    """The files of a snapshot: its manifests, live data files, and candidates by question and path."""
 
     snapshot: Snapshot
     lines: list[ManifestFile] = field(default_factory=list)

@@ -64,7 +64,7 @@ class ConditionAnswer(Result):
     files: int
     """Data files with such a row."""
     rows: int
-    """Such rows in data files, live or deleted. A file that several snapshots share counts once."""
+    """Rows with the value in data files, live or deleted. A file that several snapshots share counts once."""
     delete_files: int
     """Equality-delete files that have the value themselves."""
     traces: int
@@ -185,7 +185,7 @@ class ValueTrace(Result):
 
 @dataclass(frozen=True, repr=False, slots=True)
 class SidecarAsked(Result):
-    """What one sidecar file says about the values of one column."""
+    """The answer of one sidecar file about the values of one column."""
 
     omitted_if_none = ("problem",)
 
@@ -200,8 +200,8 @@ class SidecarAsked(Result):
     files: int
     """The data files that it lists, also those that left the table."""
     admits: list[str]
-    """Those whose filter admits one of the values. A filter admits about one absent value in a hundred, so this is
-    not a proof; that a filter excludes a value is one."""
+    """Data files whose filter admits one of the values. A filter admits about one absent value in a hundred, so
+    admitting proves nothing; excluding a value does."""
     sketch_has: list[str]
     """Values, as they were asked for, whose hash is in the column's sketch of distinct values."""
     problem: str | None = None

@@ -92,7 +92,7 @@ class ValueQuestion:
 
     @cached_property
     def key(self) -> QuestionKey:
-        """What tells this question from the others of a search."""
+        """The identity of the question among those of a search."""
         return self.name, self.schema.schema_id, self.field_id
 
     @cached_property

@@ -21,15 +21,16 @@ class ExampleLookup(Result):
     column: str
     """The column."""
     of: str
-    """What is looked up: ``a value of a file`` or ``a value beside it``, which may exist too. Its text is nowhere."""
+    """The kind of the value that is looked up: ``a value of a file`` or ``a value beside it``, which may exist too. The
+    page does not show the value."""
     files: int
     """The data files of the snapshot."""
     after_bounds: int
-    """Those that partitions and bounds leave."""
+    """Files that partitions and bounds leave."""
     after_filters: int
-    """Those that filters leave."""
+    """Files that filters leave."""
     kept: int
-    """Those that page indexes leave, which are read."""
+    """Files that page indexes leave, which are read."""
     bytes_kept: int
     """The bytes of these files."""
     index_reads: int

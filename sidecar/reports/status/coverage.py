@@ -27,7 +27,7 @@ from sidecar.reports.status.results import CoveredRows, WaitingFiles
 
 @dataclass(frozen=True)
 class _Index:
-    """What the sidecar says about one column and kind: files with the index, without the column, and known ones."""
+    """The coverage of one column and kind: files with the index, files without the column, and known files."""
 
     covered: Flags
     without_column: Flags

@@ -38,7 +38,7 @@ def unregistered_counts(listing: Listing, found: FoundSidecar, live: Places) -> 
         if not is_our_theta(blob) or blob.fields[0] in registered or not (ndv.isascii() and ndv.isdigit()):
             continue
         known, now = CountMarks.of(blob.properties), CountMarks()
-        if blob.snapshot_id != listing.snapshot_id:  # else its own marks are about the files of this snapshot
+        if blob.snapshot_id != listing.snapshot_id:  # otherwise its own marks are about the files of this snapshot
             now = marks_by_files(listing, *counted_files(found.files, blob.fields[0], THETA, live))
         counts[blob.fields[0]] = int(ndv), CountMarks(known.upper | now.upper, known.lower | now.lower)
     return counts

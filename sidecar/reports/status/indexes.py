@@ -52,7 +52,7 @@ class TableFileCounts(Result):
     live: int
     """The data files of the snapshot."""
     listed: int
-    """Those that the sidecar lists."""
+    """Files that the sidecar lists."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -94,7 +94,7 @@ class TableSegmentInfo(Result):
     files: int
     """The number of data files that it lists."""
     live_files: int
-    """Those that the snapshot still has."""
+    """Files of the segment that the snapshot still has."""
     units: int
     """The number of row groups of all its files."""
     bytes: int

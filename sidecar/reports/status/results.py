@@ -108,7 +108,7 @@ class UnreferencedFiles(Result):
     bytes: int | None
     """Their bytes."""
     deletable: int | None
-    """Those that ``sidecar gc`` would delete now, with its usual age."""
+    """Files that ``sidecar gc`` would delete now, with its usual age."""
     unknown_because: str | None
     """Why it is not known: nobody looked, or the storage cannot be listed."""
 
@@ -136,7 +136,7 @@ class MissedThreshold(Result):
     found: float
     """What was found."""
     text: str
-    """The same in words."""
+    """The missed threshold in words."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

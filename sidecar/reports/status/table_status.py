@@ -157,8 +157,8 @@ def status(
 
 
 class _Damaged(NamedTuple):
-    """What of the sidecar is damaged: indexes by column and kind, why anything at all is not used, and whether no
-    refresh can replace the statistics file of the snapshot."""
+    """The damage of the sidecar: damaged indexes by column and kind, the reason if nothing of it is used, and whether
+    no refresh can replace the statistics file of the snapshot."""
 
     indexes: tuple[tuple[str, str], ...] = ()
     fault: str = ""

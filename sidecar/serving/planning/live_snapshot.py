@@ -51,7 +51,7 @@ class ServedDeletes(SnapshotDeletes):
 
 @dataclass(frozen=True)
 class ManifestCaches:
-    """What is kept of manifests, for all tables of a server."""
+    """The manifests that are kept in memory, for all tables of a server."""
 
     data: BoundedCache[tuple[object, ...], DataManifest]
     deletes: BoundedCache[tuple[object, ...], ServedDeletes]

@@ -100,7 +100,7 @@ FieldsOfNames = frozenset[tuple[str, int | None]]
 
 @dataclass(frozen=True)
 class PredicateForm:
-    """What a predicate of a filter compares, and how, without its literals."""
+    """The form of a predicate: the column and the kind of the comparison, without literals."""
 
     kind: str
     """As in the JSON: ``eq``, ``is-null``."""

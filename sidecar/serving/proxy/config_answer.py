@@ -9,7 +9,7 @@ from sidecar.serving.protocol.errors import ErrorType
 from sidecar.serving.proxy.upstream import UpstreamFailedError
 
 PLAN_ENDPOINTS = tuple(one for one in ENDPOINTS if "{table}/" in one)
-"""What the proxy can do for each table: the plan routes."""
+"""The plan routes, which the proxy has for each table."""
 _TABLE = "/v1/{prefix}/namespaces/{namespace}/tables/{table}"
 _NAMESPACES = "/v1/{prefix}/namespaces"
 _TABLES = f"{_NAMESPACES}/{{namespace}}/tables"
@@ -30,7 +30,7 @@ ASSUMED_ENDPOINTS = (
     f"POST {_TABLE}/metrics",
     "POST /v1/{prefix}/transactions/commit",
 )
-"""What clients assume of a server that does not say what it can do. Once we say more, they assume nothing."""
+"""The routes that clients assume of a server that lists none. If our answer lists any, they assume nothing."""
 ASSUMED_VIEW_ENDPOINTS = (
     f"GET {_VIEWS}",
     f"GET {_VIEWS}/{{view}}",
@@ -39,7 +39,7 @@ ASSUMED_VIEW_ENDPOINTS = (
     f"DELETE {_VIEWS}/{{view}}",
     "POST /v1/{prefix}/views/rename",
 )
-"""What clients assume of views, too; clients of servers with the property ``view-endpoints-supported`` do."""
+"""The routes of views that clients assume in addition, if the server has the property ``view-endpoints-supported``."""
 
 
 def prefix_of(document: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ _FAMILIES = {
     "wasbs": "adls",
 }
 _SETTINGS = ("s3.", "client.", "gcs.", "adls.")
-"""What properties of file systems start with. Nothing else is passed on: ``py-io-impl`` names a class to load."""
+"""The prefixes of properties of file systems. Nothing else is passed on: ``py-io-impl`` names a class to load."""
 _NOT_PASSED_ON = ("-impl", "role-arn", "role-session-name", "profile-name", "proxy-uri", ".signer", "signer.uri")
 _CREDENTIALS = ("access-key-id", "secret-access-key", "token", "account-key", "connection-string", "client-secret")
 _ENOUGH = {

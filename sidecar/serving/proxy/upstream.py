@@ -22,7 +22,7 @@ CONNECT_SECONDS = 10.0
 MOST_DECODED = 256 << 20
 """Bytes of an answer, not compressed, that the proxy reads whole."""
 CONNECTION_ERRORS = (httpx.TransportError, OSError)
-"""What ends a connection. Alerts of TLS 1.3 come through httpx as errors of the module ``ssl``."""
+"""Errors that end a connection. Alerts of TLS 1.3 come through httpx as errors of the module ``ssl``."""
 _CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 _ABOUT_TLS = (
     "an upstream whose certificate this machine does not trust, or that asks for a client's certificate (mTLS), cannot "

@@ -45,7 +45,7 @@ class LoadAnswer:
 
     @property
     def upstreams_mode(self) -> str | None:
-        """Who plans scans of the table if the upstream is asked; ``None`` if it does not say."""
+        """The planner of the table's scans by the upstream's answer; ``None`` if it does not say."""
         return self.config.get(MODE)
 
     def leave_to_clients(self) -> None:
