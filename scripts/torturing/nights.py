@@ -1,8 +1,8 @@
 """Nights: ``care`` alone keeps the sidecars of many tables, while a writer changes them before and during each night.
 
-After each night, rows that sidecars help to read are those of a full scan, the files of the tables have indexes but for
-those that came meanwhile, and nothing is left over that is older than ``care`` leaves. In the last night a data file is
-gone, and ``care`` must name it.
+The tables are lives (``tests.life``): all that happens to one happens to these. After each night its checks hold, the
+files of the tables have indexes but for those that came meanwhile, and nothing is left over that is older than ``care``
+leaves. In the last night a data file is gone, and ``care`` must name it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 import sidecar
+from tests.life import changes
+from tests.life.checks import check
+from tests.life.table_life import Life, SharedCatalog, numbers
+from tests.tables import new_catalog
 
 DAY = 86_400
 OLD = timedelta(days=3)
 """How old a file is that a night deletes. Files get four days older before each night."""
+APART = (changes.move, changes.damage, changes.delete_by_equality_of)
+CHANGES = {change: often for change, often in changes.CHANGES.items() if change not in APART}
+"""What happens to the tables before a night: no damage, which ``care`` leaves to somebody who says ``--force``."""
 
 
 @dataclass
@@ -37,7 +43,7 @@ class Nights:
     writes: int = 0
     """The changes of the writer."""
     compared: int = 0
-    """Scans that were compared."""
+    """Plans whose rows were compared with those of the model."""
     sidecars: list[int] = field(default_factory=list)
     """The sidecar files of all tables after each night."""
     wrong: list[str] = field(default_factory=list)
@@ -46,59 +52,51 @@ class Nights:
 
 def run_nights(folder: Path, tables: int, nights: int, seed: int) -> Nights:
     """Make the tables in a folder, and let the nights pass."""
-    chance, found = random.Random(seed), Nights()
-    catalog = SqlCatalog("nights", uri=f"sqlite:///{folder}/cat.db", warehouse=f"file:{folder}/wh")
-    catalog.create_namespace("db")
-    names = [f"db.t{number}" for number in range(tables)]
-    for name in names:
-        made = catalog.create_table(name, _rows(chance).schema)
-        made.append(_rows(chance))
-        sidecar.build(made, ["k", "s"], kinds=["bloom"], engine="local", save=True)
+    chance, found, catalog = random.Random(seed), Nights(), new_catalog(folder)
+    lives = [Life(SharedCatalog(catalog), next(numbers), random.Random(chance.random())) for _ in range(tables)]
+    for life in lives:
+        _append(life)
+        sidecar.build(life.table, ["id", "s"], kinds=["bloom"], engine="local", save=True)
     for night in range(nights):
-        for name in names:
-            _change(catalog.load_table(name), chance, found)
+        for life in lives:
+            for _ in range(3):
+                change = chance.choices([*CHANGES], [*CHANGES.values()])[0]
+                found.writes += life.do(change, chance.getrandbits(16)) is not None
         _age(folder)
-        writer = threading.Thread(target=_write_meanwhile, args=(catalog, names, random.Random(seed + night), found))
+        before = [len(life.files_of_id_ranges()) for life in lives]
+        writer = threading.Thread(target=_write_meanwhile, args=(lives, random.Random(seed + night), found))
         writer.start()
         begun = time.monotonic()
-        report = sidecar.care([catalog.load_table(name) for name in names], older_than=OLD, engine="local")
+        report = sidecar.care([life.catalog.load_table(life.name) for life in lives], older_than=OLD, engine="local")
         found.seconds.append(time.monotonic() - begun)
         writer.join()
         found.wrong += [
             f"night {night}: {one.table}: {error}" for one in report.tables for error in one.errors.values()
         ]
         found.sidecars.append(len(list(folder.rglob("*.stats"))))
-        for name in names:
-            _compare(catalog.load_table(name), chance, found)
-    _lose_a_file(catalog.load_table(chance.choice(names)), found)
+        for life, files in zip(lives, before, strict=True):
+            _check(life, files, chance, found)
+    found.compared = sum(life.tally["plans"] for life in lives)
+    _lose_a_file(chance.choice(lives).table, found)
     return found
 
 
-def _rows(chance: random.Random) -> pa.Table:
-    keys = [chance.randrange(1000) for _ in range(40)]
-    return pa.table({"k": keys, "s": [f"s{key % 97}" for key in keys]})
+def _append(life: Life) -> None:
+    life.do(partial(changes.append, branch="main", counts=range(20, 41)))
 
 
-def _change(table: Table, chance: random.Random, found: Nights) -> None:
-    if chance.random() < 0.7:
-        table.append(_rows(chance))
-    else:
-        table.delete(f"k < {chance.randrange(100)}")
-    found.writes += 1
-
-
-def _write_meanwhile(catalog: SqlCatalog, names: list[str], chance: random.Random, found: Nights) -> None:
+def _write_meanwhile(lives: list[Life], chance: random.Random, found: Nights) -> None:
     """Append while a night runs; a commit that lost the race is tried again."""
-    for name in chance.sample(names, max(1, len(names) // 3)):
+    for life in chance.sample(lives, max(1, len(lives) // 3)):
         for _ in range(20):
             try:
-                catalog.load_table(name).append(_rows(chance))
+                _append(life)
                 found.writes += 1
                 break
             except Exception:  # another commit came between, or SQLite is locked
                 time.sleep(0.02)
         else:
-            found.wrong.append(f"the writer could not append to {name}")
+            found.wrong.append(f"the writer could not append to {life.name}")
 
 
 def _age(folder: Path) -> None:
@@ -109,18 +107,16 @@ def _age(folder: Path) -> None:
             os.utime(file, (then, then))
 
 
-def _compare(table: Table, chance: random.Random, found: Nights) -> None:
-    key = chance.randrange(1000)
-    for predicate in (f"k = {key}", f"s = 's{key % 97}'"):
-        own = sidecar.scan(table, predicate).sort_by("k").to_pylist()
-        whole = table.scan(predicate).to_arrow().sort_by("k").to_pylist()
-        found.compared += 1
-        if own != whole:
-            found.wrong.append(f"{table.name()}: {predicate}: {len(own)} rows, and {len(whole)} in a full scan")
-    status = sidecar.status(table)
-    waiting = status.waiting.files
-    if waiting > 2 or status.unreferenced.deletable or status.repairs or status.lost:
-        found.wrong.append(f"{table.name()}: {status.summary()}")
+def _check(life: Life, files: int, chance: random.Random, found: Nights) -> None:
+    """All that a life checks, and that nothing is left to do but for files that came after there were so many."""
+    try:
+        check(life, chance.getrandbits(16))
+    except AssertionError as error:
+        found.wrong.append(f"{life.name}: {error}")
+    status = sidecar.status(life.table)
+    came = len(life.files_of_id_ranges()) - files
+    if status.waiting.files > came or status.unreferenced.deletable or status.repairs or status.lost:
+        found.wrong.append(f"{life.name}: {status.summary()}; {life.log}")
 
 
 def _lose_a_file(table: Table, found: Nights) -> None:
@@ -143,7 +139,7 @@ def main(arguments: list[str]) -> int:
     seconds = sum(found.seconds)
     print(
         f"{chosen.nights} nights over {chosen.tables} tables: {seconds:.1f} s, the longest {max(found.seconds):.1f} s; "
-        f"{found.writes} writes, {found.compared} scans compared, sidecar files after each night {found.sidecars}"
+        f"{found.writes} writes, {found.compared} plans compared, sidecar files after each night {found.sidecars}"
     )
     print("\n".join(found.wrong) or "nothing was wrong")
     return 1 if found.wrong else 0
