@@ -37,7 +37,6 @@ def inspect_sidecar(
     source: Source,
     *,
     fill: bool = False,
-    footer_length: int | None = None,
     encryption_keys: EncryptionKeys | None = None,
 ) -> PuffinFileInfo:
     """Describe a Puffin file. Reads the footer, tables of contents, coverage and the lists of files and groups.
@@ -45,8 +44,8 @@ def inspect_sidecar(
     With ``fill`` all filters are read, and encrypted ones need ``encryption_keys`` for that. Raises the errors of
     :class:`~sidecar.puffin.reader.PuffinReader` if the footer cannot be read.
     """
-    container = inspect_puffin(source, footer_length=footer_length)
-    sidecar = SidecarFile.open(source, footer_length=footer_length, encryption_keys=encryption_keys)
+    container = inspect_puffin(source)
+    sidecar = SidecarFile.open(source, encryption_keys=encryption_keys)
     return PuffinFileInfo(
         **vars(container),
         segments=[describe_segment(segment) for segment in sidecar.segments],

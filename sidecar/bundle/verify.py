@@ -19,9 +19,6 @@ from sidecar.storage.source import Source
 def verify_sidecar(
     source: Source,
     *,
-    file_size: int | None = None,
-    footer_length: int | None = None,
-    table_uuid: str | None = None,
     encryption_keys: EncryptionKeys | None = None,
     columns: ColumnNames | None = None,
 ) -> list[Problem]:
@@ -33,14 +30,7 @@ def verify_sidecar(
     Raises only :class:`~sidecar.errors.StorageError`.
     """
     try:
-        sidecar = SidecarFile.open(
-            source,
-            file_size=file_size,
-            footer_length=footer_length,
-            table_uuid=table_uuid,
-            encryption_keys=encryption_keys,
-            columns=columns,
-        )
+        sidecar = SidecarFile.open(source, encryption_keys=encryption_keys, columns=columns)
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [problem_in(source.name, str(error))]
     problems: list[Problem] = []

@@ -112,9 +112,9 @@ class Loader:
                 for unit, stored in sidecar.stored_indexes(field_id, units).items():
                     key, name = self._key(field_id, stored.kind.resolution)
                     path, row_group, ordinal = places[unit]
-                    pieces = [piece or b"" for piece in stored[:-1]]
-                    self._collection.add_entry(key, ordinal, stored.kind._replace(resolution=key.resolution), pieces)
-                    size = sum(map(len, pieces))
+                    kind = stored.kind._replace(resolution=key.resolution)
+                    self._collection.add_entry(key, ordinal, kind, stored.pieces)
+                    size = sum(map(len, stored.pieces))
                     self.units.append(Outcome(path, row_group, name, PAGE_INDEX, EXACT, size))
 
     def _reasons(self, sidecar: SidecarFile, places: Sequence[tuple[str, int, int]]) -> None:

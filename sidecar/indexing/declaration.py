@@ -249,7 +249,7 @@ def save_declaration(table: Table, declaration: TableDeclaration) -> None:
         break
     else:
         raise CommitConflictError(f"other commits interfered with all {ATTEMPTS} attempts", hint="Try again.")
-    show_commit(table)
+    show_commit(table, now)
 
 
 def _is_declaration(name: str) -> bool:

@@ -11,7 +11,8 @@ import logging
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table
@@ -22,7 +23,7 @@ from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import reload_table, show_commit, with_all_snapshots
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import one_version, snapshots_by_id
-from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.statistics_files.find_sidecar import open_registered, registered_for
 from sidecar.iceberg.statistics_files.merge import has_blobs_of_others
 from sidecar.iceberg.statistics_files.registering import check_writable, register_others_alone, unregister
 from sidecar.iceberg.table_names import name_of
@@ -183,8 +184,9 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
 
     users: dict[tuple[int, str], list[str]] = {}
     for name, ref in sorted(table.metadata.refs.items()):
-        nearest = nearest_registered(table, ref.snapshot_id, lambda one: contents(one).is_sidecar)
-        for entry in islice(nearest, retain_last):
+        by_snapshot = groupby(registered_for(table, ref.snapshot_id), attrgetter("snapshot_id"))
+        first = (next((one for one in some if contents(one).is_sidecar), None) for _, some in by_snapshot)
+        for entry in islice(filter(None, first), retain_last):
             users.setdefault(_key(entry), []).append(name)
     for entry in sorted(table.metadata.statistics, key=lambda one: one.snapshot_id):
         because: KeptBecause | None = None

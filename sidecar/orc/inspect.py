@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
@@ -135,21 +136,21 @@ def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_grou
     stream = index.streams.get("ROW_INDEX")
     if stream is None:
         return None
-    offset, length = stream.offset, stream.length
+    reason = reason_of(index.row_index_problem)
+    unread = OrcRowIndexInfo(offset=stream.offset, length=stream.length, reason=reason)
     if index.row_index is None:
-        return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(index.row_index_problem))
+        return unread
     column = index.column
     try:
         found = index.statistics(row_group)
         positions = positions_of(index.row_index, row_group, column, tail, footer)
     except SidecarError as error:
-        return OrcRowIndexInfo(offset=offset, length=length, reason=reason_of(error))
+        return replace(unread, reason=reason_of(error))
+    unread = replace(unread, positions=positions)
     if found is None:
-        return OrcRowIndexInfo(offset=offset, length=length, positions=positions, reason="no statistics")
-    return OrcRowIndexInfo(
-        offset=offset,
-        length=length,
-        positions=positions,
+        return replace(unread, reason="no statistics")
+    return replace(
+        unread,
         values=found.num_values,
         has_null=found.has_null,
         min=_shown(found.min, column),
@@ -187,12 +188,11 @@ def _unread(kind: str, offset: int, length: int, reason: str) -> OrcFilterInfo:
 
 def describe_found(found: FoundOrcFilter) -> OrcFilterInfo:
     """Describe a filter; ``offset`` and ``length`` are those of its stream, ``bytes`` is the size of its bitset."""
+    unread = _unread(found.stream_kind, found.offset, found.length, found.reason)
     if found.filter is None:
-        return _unread(found.stream_kind, found.offset, found.length, found.reason)
-    return OrcFilterInfo(
-        stream=found.stream_kind,
-        offset=found.offset,
-        length=found.length,
+        return unread
+    return replace(
+        unread,
         bytes=found.filter.num_bytes,
         hash="orc",
         encoding=None if found.encoding is None else found.encoding.name,
@@ -201,7 +201,6 @@ def describe_found(found: FoundOrcFilter) -> OrcFilterInfo:
         fill=found.filter.fill(),
         estimated_fpp=found.filter.estimated_fpp(),
         trusted=found.trusted,
-        reason=found.reason,
         sha256=hashlib.sha256(found.filter.to_bytes()).hexdigest(),
     )
 

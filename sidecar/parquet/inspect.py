@@ -240,8 +240,9 @@ def describe_filter(chunk: ColumnChunk, found: FilterAnswer) -> ParquetFilterInf
 
 
 def _unread_filter(chunk: ColumnChunk, reason: str) -> ParquetFilterInfo:
-    offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-    return ParquetFilterInfo(offset=offset, length=length, trusted=False, reason=reason)
+    return ParquetFilterInfo(
+        offset=chunk.bloom_filter_offset, length=chunk.bloom_filter_length, trusted=False, reason=reason
+    )
 
 
 def describe_found(found: FoundFilter) -> ParquetFilterInfo:

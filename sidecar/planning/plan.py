@@ -130,7 +130,7 @@ class Plan(Summarized):
         """Return the rows; see :func:`sidecar.reading.scanning.read`."""
         from sidecar.reading.scanning import read
 
-        return read(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
+        return read(self, columns, limit, case_sensitive, threads, report)
 
     def to_arrow_batch_reader(
         self,
@@ -144,7 +144,7 @@ class Plan(Summarized):
         """Return the rows as a stream in bounded memory; see :func:`sidecar.reading.scanning.read_batches`."""
         from sidecar.reading.scanning import read_batches
 
-        return read_batches(self, columns, limit, case_sensitive=case_sensitive, threads=threads, report=report)
+        return read_batches(self, columns, limit, case_sensitive, threads, report)
 
     def to_pandas(self, columns: Sequence[str] | None = None, limit: int | None = None) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame. Raises :class:`UsageError` if pandas is not installed."""

@@ -180,7 +180,7 @@ class Planning:
             elif (planned := planned_on_server(self._scan)) is not None:
                 kept = _of_server(planned, self._lines, self._scan, opened)
             else:
-                chosen = self._chooser.read(chosen, self._scan.io)
+                chosen = self._chooser.read(chosen)
                 self._use.opened = chosen.manifests_opened
                 self._use.listed = len(chosen.lines) - chosen.manifests_opened
                 entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}

@@ -81,6 +81,7 @@ class Evaluators:
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._planner = planner
+        self.io = planner.io
         self._specs = planner.table_metadata.specs()
         self._budget, self._cost = present_budget(), cost_of(planner.row_filter)
         self._partition: dict[int, Callable[[DataFile], bool]] = KeyDefaultDict(

@@ -59,9 +59,9 @@ class PuffinInfo(Result):
     """The blobs in the order of the footer."""
 
 
-def inspect_puffin(source: Source, *, footer_length: int | None = None) -> PuffinInfo:
+def inspect_puffin(source: Source) -> PuffinInfo:
     """Return what the footer says. Raises the errors of :class:`~sidecar.puffin.reader.PuffinReader`."""
-    reader = PuffinReader(source, footer_length=footer_length)
+    reader = PuffinReader(source)
     footer = PuffinFooterInfo(
         reader.footer_offset,
         reader.footer_length,
@@ -80,9 +80,7 @@ class ContainerProblem(Problem):
     """The offset of the defect in bytes; ``None`` for the whole file."""
 
 
-def verify_puffin(
-    source: Source, *, footer_length: int | None = None, limit: int = BLOB_LIMIT
-) -> list[ContainerProblem]:
+def verify_puffin(source: Source, limit: int = BLOB_LIMIT) -> list[ContainerProblem]:
     """Return the problems of the container, each with its offset; empty if there are none.
 
     Checks the framing, the footer and the magic at the file's start, that no blobs overlap, and that no field has two
@@ -91,7 +89,7 @@ def verify_puffin(
     :class:`~sidecar.errors.StorageError`.
     """
     try:
-        reader = PuffinReader(source, footer_length=footer_length)
+        reader = PuffinReader(source)
     except (DamagedFileError, UnsupportedFeatureError) as error:
         return [_problem(source.name, error.offset, str(error))]
     problems = _start(reader) + _overlaps(reader) + _repeated_thetas(reader)

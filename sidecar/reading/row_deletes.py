@@ -25,7 +25,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.access import Access
 from sidecar.dependencies.pyiceberg import position_deletes
-from sidecar.errors import DamagedFileError, foreign_reason
+from sidecar.errors import DamagedFileError, foreign_reason, located
 from sidecar.iceberg.manifests import latest_fields
 
 DeleteKey = tuple[str, int | None]
@@ -87,22 +87,18 @@ def _read_vectors(access: Access, files: Sequence[DataFile]) -> Deletes:
             known = latest_fields(file)
             offset, size = known.content_offset or 0, known.content_size or 0
             data = source.read(offset, size) if whole is None else whole[offset : offset + size]
-            positions = vector_positions(bytes(data), path, offset)
+            with located(path, offset=offset):
+                positions = vector_positions(bytes(data))
             found[path, known.content_offset] = {str(known.referenced_data_file): pa.chunked_array([positions])}
     return found
 
 
-def vector_positions(data: bytes, path: str, offset: int) -> npt.NDArray[np.int64]:
-    """Return the positions (rising) in a deletion vector at an offset of a Puffin file.
-
-    Raises :class:`DamagedFileError`.
-    """
+def vector_positions(data: bytes) -> npt.NDArray[np.int64]:
+    """Return the positions (rising) in a deletion vector. Raises :class:`DamagedFileError`."""
     end = 4 + int.from_bytes(data[:4], "big")
     if len(data) != end + 4 or data[4:8] != _MAGIC:
         raise DamagedFileError(
             "a deletion vector is not what its manifest says",
-            file=path,
-            offset=offset,
             expected=f"a length of {len(data) - 8}, {_MAGIC.hex()}",
             found=f"a length of {end - 4}, {data[4:8].hex()}",
         )
@@ -110,16 +106,13 @@ def vector_positions(data: bytes, path: str, offset: int) -> npt.NDArray[np.int6
     if zlib.crc32(data[4:end]) != checksum:
         raise DamagedFileError(
             "the checksum of a deletion vector is wrong",
-            file=path,
-            offset=offset,
             expected=f"{checksum:08x}",
             found=f"{zlib.crc32(data[4:end]):08x}",
         )
     try:
         return _positions_in(memoryview(data)[8:end])
     except Exception as error:
-        what = f"a deletion vector cannot be read: {foreign_reason(error)}"
-        raise DamagedFileError(what, file=path, offset=offset) from error
+        raise DamagedFileError(f"a deletion vector cannot be read: {foreign_reason(error)}") from error
 
 
 def _positions_in(bitmaps: memoryview) -> npt.NDArray[np.int64]:

@@ -106,7 +106,7 @@ def scan(
         with enough_memory(), open_scan(source, predicate, columns, limit, access=access, **common) as opened:
             return opened.to_table()
     found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
-    return read(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
+    return read(found, columns, limit, case_sensitive, threads)
 
 
 def scan_batches(
@@ -134,7 +134,7 @@ def scan_batches(
 
         return stream_file(source, predicate, columns, limit, access=Access(io, encryption_keys), **common)
     found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
-    return read_batches(found, columns, limit, case_sensitive=case_sensitive, threads=threads)
+    return read_batches(found, columns, limit, case_sensitive, threads)
 
 
 def _is_file(source: Table | AnyPath | Source, at: int | str | None) -> TypeGuard[AnyPath | Source]:
@@ -164,7 +164,6 @@ def read(
     planned: Plan,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
-    *,
     case_sensitive: bool = True,
     threads: int | None = None,
     report: TableScanReport | None = None,
@@ -187,7 +186,6 @@ def read_batches(
     planned: Plan,
     columns: Sequence[str] | None = None,
     limit: int | None = None,
-    *,
     case_sensitive: bool = True,
     threads: int | None = None,
     report: TableScanReport | None = None,

@@ -20,7 +20,7 @@ aborted. The parts of a killed run stay until the bucket's lifecycle rule for in
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -176,8 +176,8 @@ class S3Upload:
             self._send(WRITTEN_PART)
 
     def _read(self, source: Source, offset: int, length: int) -> None:
-        for at in range(offset, offset + length, WRITTEN_PART):
-            self._append(source.read(at, min(WRITTEN_PART, offset + length - at)))
+        for data in _parts_of(source, offset, length):
+            self._append(data)
 
     def _send(self, length: int) -> None:
         """Upload the first bytes of the buffer as a part."""
@@ -275,6 +275,13 @@ class S3Upload:
         return self._filesystem.call_s3(request, **arguments)
 
 
+def _parts_of(source: Source, offset: int, length: int) -> Iterator[bytes]:
+    """Yield ``length`` bytes of ``source`` from ``offset``, in parts that are written at once."""
+    return (
+        source.read(at, min(WRITTEN_PART, offset + length - at)) for at in range(offset, offset + length, WRITTEN_PART)
+    )
+
+
 class ArrowUpload:
     """An object that Arrow's client writes, or else s3fs: as soon as there is a long range that S3 itself can copy.
 
@@ -303,8 +310,8 @@ class ArrowUpload:
         if isinstance(self._stream, S3Upload):
             self._stream.copy(source, offset, length)
             return
-        for at in range(offset, offset + length, WRITTEN_PART):
-            self.write(memoryview(source.read(at, min(WRITTEN_PART, offset + length - at))))
+        for data in _parts_of(source, offset, length):
+            self.write(memoryview(data))
 
     def close(self) -> None:
         """Make the object appear."""

@@ -17,7 +17,6 @@ from sidecar.puffin.types import SBBF, TOC, UNITS
 from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
-    TABLE,
     ask_hash,
     known_probes,
     open_bytes,
@@ -71,7 +70,7 @@ def test_sound_files_drop_and_warn_of_nothing(members):
     dropped, warnings = ask_everything(data, members, footer)
     assert dropped > 40 * (members - 2)
     assert warnings == []
-    assert verify_sidecar(BytesSource(data), file_size=len(data), footer_length=footer, table_uuid=TABLE) == []
+    assert verify_sidecar(BytesSource(data)) == []
 
 
 def test_no_byte_of_any_blob_may_change_unseen():
@@ -88,7 +87,7 @@ def test_no_byte_of_any_blob_may_change_unseen():
             bad[at] ^= 1 << (at % 8)
             if at % 48 == 0:
                 ask_everything(bytes(bad), 3, footer)
-            problems = verify_sidecar(BytesSource(bytes(bad), "bad.stats"), footer_length=footer)
+            problems = verify_sidecar(BytesSource(bytes(bad), "bad.stats"))
             assert problems, f"byte {at} may change unseen"
             assert {problem.file for problem in problems} == {"bad.stats"}
 
@@ -120,7 +119,7 @@ def test_truncations_never_lose_a_unit():
         dropped, warnings = ask_everything(data[:length], 3, footer)
         assert warnings
         assert not dropped
-        assert verify_sidecar(BytesSource(data[:length]), footer_length=footer)
+        assert verify_sidecar(BytesSource(data[:length]))
 
 
 def blob_of(payload, blob_type: str, fields: list[int]):
@@ -234,11 +233,11 @@ def test_strict_raises_with_file_and_offset():
 
 
 def test_verify_finds_what_the_container_cannot():
-    data, footer = sound(3)
+    data, _footer = sound(3)
     bad = bytearray(data)
     bad[40] ^= 1
-    assert verify_puffin(BytesSource(bytes(bad)), footer_length=footer) == []
-    (problem,) = verify_sidecar(BytesSource(bytes(bad), "x.stats"), footer_length=footer)
+    assert verify_puffin(BytesSource(bytes(bad))) == []
+    (problem,) = verify_sidecar(BytesSource(bytes(bad), "x.stats"))
     assert problem.file == "x.stats"
     assert problem.column == "field 1"
     assert segment_header().segment_id.hex() in problem.problem
@@ -256,5 +255,5 @@ def test_padding_bits_are_verified():
     region = blob[0][at : at + size - 8]
     region[group.layout.row_bytes - 1] |= 0x80
     blob[0][at : at + size] = region + seal(BlobContext(SEGMENT, 1).context(PieceKind.REGION, 0, 0), bytes(region))
-    problems = verify_sidecar(BytesSource(assemble(data, blob)), footer_length=footer)
+    problems = verify_sidecar(BytesSource(assemble(data, blob)))
     assert any("padding" in problem.problem for problem in problems)

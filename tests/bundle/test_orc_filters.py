@@ -65,7 +65,7 @@ Filters = dict[int, "np.ndarray | OrcCase"]
 
 def segment_of(filters: Filters, units: int | None = None) -> Segment:
     data, footer = write_file([mixed_bundle(1, filters)], units_table(units or len(filters)))
-    assert verify_sidecar(BytesSource(data), footer_length=footer) == []
+    assert verify_sidecar(BytesSource(data)) == []
     (segment,) = open_bytes(data, footer, strict=True).segments
     return segment
 
@@ -232,8 +232,8 @@ def test_pieces_are_sealed_as_those_of_orc_bundles(members):
 
 
 def test_inspect_shows_them():
-    data, footer = write_file([mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2))
-    (segment,) = inspect_sidecar(BytesSource(data), footer_length=footer).segments
+    data, _footer = write_file([mixed_bundle(1, {0: filter_of([5], 2), 1: orc_case([5], 640)})], units_table(2))
+    (segment,) = inspect_sidecar(BytesSource(data)).segments
     split, orc = segment["bundles"]
     assert (split["kind"], orc["kind"]) == ("sbbf", "orc-bloom")
     (group,) = orc["groups"]

@@ -21,7 +21,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from pyroaring import BitMap
 
 import sidecar
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, located
 from sidecar.reading.row_deletes import vector_positions
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, parquet_file
@@ -116,18 +116,18 @@ def stored_vector(*parts: tuple[int, list[int]], count: int | None = None) -> by
 
 
 def test_positions_of_a_vector() -> None:
-    assert vector_positions(stored_vector(), "f", 4).tolist() == []
-    assert vector_positions(stored_vector((0, []), (2, [0, 7])), "f", 4).tolist() == [2**33, 2**33 + 7]
+    assert vector_positions(stored_vector()).tolist() == []
+    assert vector_positions(stored_vector((0, []), (2, [0, 7]))).tolist() == [2**33, 2**33 + 7]
     many = [*range(5000), *range(70_000, 200_000, 3)]
-    assert np.array_equal(vector_positions(stored_vector((0, many), (1, [9])), "f", 4), [*many, 2**32 + 9])
+    assert np.array_equal(vector_positions(stored_vector((0, many), (1, [9]))), [*many, 2**32 + 9])
     for wrong in (
         stored_vector((1, [1]), (1, [2])),
         stored_vector((0, [1]), count=2),
         stored_vector((0, [1]), (1, [2]), count=1),
         stored_vector(count=2**60),
     ):
-        with pytest.raises(DamagedFileError, match="cannot be read") as caught:
-            vector_positions(wrong, "f", 4)
+        with pytest.raises(DamagedFileError, match="cannot be read") as caught, located("f", offset=4):
+            vector_positions(wrong)
         assert caught.value.offset == 4
 
 

@@ -203,11 +203,6 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
     def _stored(parts: Sequence[bytes], kind: K) -> S:
         """Return an entry's parts in the type that readers get."""
 
-    @staticmethod
-    @abstractmethod
-    def parts_of(entry: S) -> tuple[bytes, ...]:
-        """Return the parts of an entry as they are written; empty for a structure that the file lacks."""
-
     def _locate(self, units: Sequence[int], place: BlobContext) -> Reading[list[_Entry]]:
         """Read the table pieces that these units are in, and return the places of their entries."""
         lookups: list[tuple[StoredIndexGroup[K], int, list[tuple[int, int]]]] = []

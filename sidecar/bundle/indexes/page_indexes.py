@@ -108,6 +108,11 @@ class StoredPageIndex(NamedTuple):
     offset_index: bytes | None
     kind: PageIndexKind
 
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The bytes that the blob has of it; a structure that is missing is empty."""
+        return self.column_index or b"", self.offset_index or b""
+
 
 class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
     """The page indexes of one field of one segment."""
@@ -118,11 +123,6 @@ class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
     def _stored(parts: Sequence[bytes], kind: PageIndexKind) -> StoredPageIndex:
         column, offset = parts
         return StoredPageIndex(column or None, offset or None, kind)
-
-    @staticmethod
-    def parts_of(entry: StoredPageIndex) -> tuple[bytes, ...]:
-        """See :meth:`IndexBlob.parts_of`."""
-        return entry.column_index or b"", entry.offset_index or b""
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,11 @@ class StoredRowIndex(NamedTuple):
     entry: bytes
     kind: RowIndexKind
 
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The bytes that the blob has of it."""
+        return (self.entry,)
+
 
 class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
     """The row indexes of one field of one segment."""
@@ -148,11 +153,6 @@ class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
     @staticmethod
     def _stored(parts: Sequence[bytes], kind: RowIndexKind) -> StoredRowIndex:
         return StoredRowIndex(parts[0], kind)
-
-    @staticmethod
-    def parts_of(entry: StoredRowIndex) -> tuple[bytes, ...]:
-        """See :meth:`IndexBlob.parts_of`."""
-        return (entry.entry,)
 
 
 @dataclass(frozen=True)

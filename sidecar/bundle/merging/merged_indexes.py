@@ -51,7 +51,7 @@ class MergedIndexes:
     def _read(self, source: CheckedSegment, units: Sequence[int]) -> dict[int, tuple[bytes, ...]]:
         blob = source.source.blobs[self.key]
         assert isinstance(blob, IndexBlob)
-        return {unit: blob.parts_of(entry) for unit, entry in blob.read_surely(units).items()}
+        return {unit: entry.pieces for unit, entry in blob.read_surely(units).items()}
 
 
 def merge_indexes(
@@ -109,8 +109,6 @@ def _sound_entries(blob: IndexBlob[Any, Any], damaged: npt.NDArray[np.bool_]) ->
         for first in range(0, len(units), MEMBERS_PER_PIECE):
             members = units[first : first + MEMBERS_PER_PIECE]
             found = blob.read_surely(members)
-            sound |= {
-                unit: CheckedEntry(entry.kind, tuple(map(len, blob.parts_of(entry)))) for unit, entry in found.items()
-            }
+            sound |= {unit: CheckedEntry(entry.kind, tuple(map(len, entry.pieces))) for unit, entry in found.items()}
             damaged[[unit for unit in members if unit not in found]] = True
     return sound

@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -22,7 +21,6 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import Problem, SidecarError, UsageError, problem_in
 from sidecar.iceberg.metadata_log import (
-    StatisticsEntries,
     TakenPlace,
     displaced_entries,
     open_statistics,
@@ -87,7 +85,7 @@ def search_sidecar(
     raise no errors. ``access`` opens encrypted blobs. ``opener`` opens files; by default :func:`open_registered`.
     """
     search = NearestSidecar(None, [], [])
-    for ancestor, entry in ((one, entry) for one, entries in registered_for(table, snapshot_id) for entry in entries):
+    for entry in registered_for(table, snapshot_id):
         match (opener or open_registered)(table, entry):
             case Unknown(reason):
                 reasons = [reason]
@@ -95,12 +93,12 @@ def search_sidecar(
                 search.problems.extend(problem_in(None, text) for text in state_of_registrations(table))
                 sidecar.use_keys(access.keys, fields_of_keys(table, access.keys))
                 files = SidecarFiles(sidecar.segments, table.location())
-                return replace(search, found=FoundSidecar(entry, ancestor, sidecar, files))
+                return replace(search, found=FoundSidecar(entry, entry.snapshot_id, sidecar, files))
             case sidecar:
                 reasons = sidecar.warnings
                 sidecar.close()
         search.passed.append(entry)
-        unused = f"the statistics file of snapshot {ancestor} is not used"
+        unused = f"the statistics file of snapshot {entry.snapshot_id} is not used"
         search.problems.extend(problem_in(entry.statistics_path, f"{unused}: {reason}") for reason in reasons)
     return search
 
@@ -137,8 +135,8 @@ def find_displaced(table: Table, passed: Iterable[StatisticsFile]) -> FoundSidec
     return None
 
 
-def registered_for(table: Table, snapshot_id: int | None) -> Iterator[tuple[int, StatisticsEntries]]:
-    """Yield the entries that can be about files of a snapshot (by default the current one), by snapshot, nearest first.
+def registered_for(table: Table, snapshot_id: int | None) -> Iterator[StatisticsFile]:
+    """Yield the entries that can be about files of a snapshot (by default the current one), the nearest first.
 
     First come those of the snapshot and its ancestors, then those of other snapshots, by the time between the commits.
     """
@@ -148,31 +146,28 @@ def registered_for(table: Table, snapshot_id: int | None) -> Iterator[tuple[int,
     asked = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     for ancestor in lineage(table, asked):
         if ancestor in left:
-            yield ancestor, left.pop(ancestor)
+            yield from left.pop(ancestor)
         if not left:
             return
     known = snapshots_by_id(table)
     if asked in known:
         now = known[asked].timestamp_ms
         apart = {one: abs(known[one].timestamp_ms - now) if one in known else sys.maxsize for one in left}
-        yield from ((one, left[one]) for one in sorted(left, key=lambda one: (apart[one], one)))
+        yield from (entry for one in sorted(left, key=lambda one: (apart[one], one)) for entry in left[one])
 
 
-def nearest_registered(
-    table: Table, snapshot_id: int, is_sidecar: Callable[[StatisticsFile], bool]
-) -> Iterator[StatisticsFile]:
-    """Yield the entries of the sidecars that plans of ``snapshot_id`` use, the nearest first.
-
-    They are in the order of :func:`registered_for`, of each snapshot the first one for which ``is_sidecar`` is true.
-    """
-    for _, entries in registered_for(table, snapshot_id):
-        yield from islice(filter(is_sidecar, entries), 1)
+def is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
+    """Return whether a statistics file is a sidecar; ``None`` if it cannot be read now."""
+    sidecar = open_registered(table, entry)
+    if isinstance(sidecar, Unknown):
+        return None
+    sidecar.close()
+    return sidecar.is_sidecar
 
 
 def may_have_pages(table: Table, snapshot_id: int) -> bool:
     """Return whether :func:`find_sidecar` may find page indexes, by the names of statistics files; opens no file."""
-    found = (entry for _, entries in registered_for(table, snapshot_id) for entry in entries)
-    return any(entry.statistics_path.endswith(PAGES) for entry in found)
+    return any(entry.statistics_path.endswith(PAGES) for entry in registered_for(table, snapshot_id))
 
 
 def open_sidecar(

@@ -18,7 +18,6 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from sidecar.planning import bound_columns
@@ -114,7 +113,7 @@ class FileChooser:
         files = by_bounds(files, bound, self.evaluators)
         return by_filters(files, index) if files.steps and index.question is not None else files
 
-    def read(self, chosen: ChosenFiles, io: FileIO) -> ChosenFiles:
+    def read(self, chosen: ChosenFiles) -> ChosenFiles:
         """Read the entries of the files that are left, and open the other manifests and ask filters about their files.
 
         Raises errors about the table's own metadata.
@@ -123,24 +122,22 @@ class FileChooser:
         read: list[tuple[FileSet[ListedManifests], int]] = []
         if index is not None:
             with opened.guarded():
-                read = [one for files in chosen.sets for one in self._with_entries(index, files, io)]
+                read = [one for files in chosen.sets for one in self._with_entries(index, files)]
         listed = [files for files, _ in read]
         others = ChosenFiles(chosen.lines, listed).others
-        sets: Iterable[FileSet[FileSource]] = chain(listed, opened_manifests(io, others, self.evaluators))
+        sets: Iterable[FileSet[FileSource]] = chain(listed, opened_manifests(others, self.evaluators))
         # Sets have no reasons if filters come after entries, or are not asked, or if the sidecar failed meanwhile.
         asked = [files if files.reasons is not None else ask_filters(opened, files) for files in sets]
         return ChosenFiles(chosen.lines, asked, len(others) + sum(count for _, count in read))
 
-    def _with_entries(
-        self, index: IndexedFiles, files: FileSet[Any], io: FileIO
-    ) -> Iterator[tuple[FileSet[ListedManifests], int]]:
+    def _with_entries(self, index: IndexedFiles, files: FileSet[Any]) -> Iterator[tuple[FileSet[ListedManifests], int]]:
         """Yield the files with their entries, and how many manifests were opened for these.
 
         Manifests whose entries are in doubt are left out.
         """
         source: ListedManifests = files.source
         try:
-            yield read_entries(files, self.question.for_manifests, self.evaluators, io)
+            yield read_entries(files, self.question.for_manifests, self.evaluators)
         except WrongRecords as wrong:  # start again without these manifests
             for line in source.lines:
                 if (error := wrong.errors.get(line.place)) is not None:
@@ -149,7 +146,7 @@ class FileChooser:
             good = [line for line in source.lines if line.place not in wrong.errors]
             left = ListedManifests.of(index.files, good)
             if left is not None:
-                yield from self._with_entries(index, self._by_columns(index, left), io)
+                yield from self._with_entries(index, self._by_columns(index, left))
 
 
 def ask_filters(opened: OpenedSidecar, files: FileSet[S_co]) -> FileSet[S_co]:

@@ -47,9 +47,7 @@ class WrongRecords(Exception):
         self.errors = errors
 
 
-def read_entries(
-    files: ListedFileSet, bound: BooleanExpression, evaluators: Evaluators, io: FileIO
-) -> tuple[ListedFileSet, int]:
+def read_entries(files: ListedFileSet, bound: BooleanExpression, evaluators: Evaluators) -> tuple[ListedFileSet, int]:
     """Return the files that pyiceberg's evaluators leave, with their entries, and how many manifests were opened.
 
     Raises :class:`WrongRecords`.
@@ -61,7 +59,7 @@ def read_entries(
             return walked, 0
     if not len(files):
         return files, 0
-    return _decoded_entries(files, evaluators, io)
+    return _decoded_entries(files, evaluators)
 
 
 def _having_entries(entries: dict[int, ManifestEntry], files: ListedFileSet) -> ListedFileSet:
@@ -69,10 +67,10 @@ def _having_entries(entries: dict[int, ManifestEntry], files: ListedFileSet) -> 
     return FileSet(files.source.holding(entries), left.left, left.steps, left.reasons, left.counts)
 
 
-def _decoded_entries(files: ListedFileSet, evaluators: Evaluators, io: FileIO) -> tuple[ListedFileSet, int]:
+def _decoded_entries(files: ListedFileSet, evaluators: Evaluators) -> tuple[ListedFileSet, int]:
     """Decode the records of the files one by one, of manifests that take longer to open."""
     source, rows, owners = files.source, files.rows.tolist(), files.source.manifest_of(files.rows)
-    live = _opened_instead(source, owners, io)
+    live = _opened_instead(source, owners, evaluators.io)
     owner_of = dict(zip(rows, owners.tolist(), strict=True))
     wanted = [row for row, owner in owner_of.items() if owner not in live]
     records = dict(zip(wanted, source.files.entries(wanted), strict=True))
@@ -115,12 +113,12 @@ def _live_entry(live: Sequence[ManifestEntry], source: ListedManifests, owner: i
     return entry
 
 
-def opened_manifests(io: FileIO, lines: Sequence[Line], evaluators: Evaluators) -> Iterator[FileSet[OpenedManifest]]:
+def opened_manifests(lines: Sequence[Line], evaluators: Evaluators) -> Iterator[FileSet[OpenedManifest]]:
     """Open manifests in threads; yield the files of each that partitions and bounds leave, in order."""
 
     def read(asked: tuple[Line, Callable[[DataFile], bool]]) -> FileSet[OpenedManifest]:
         line, in_partition = asked
-        live = live_entries(io, line.file)
+        live = live_entries(evaluators.io, line.file)
         files = enumerate((entry, entry.data_file) for entry in live)
         return opened(
             line, len(live), {r: e for r, (e, file) in files if in_partition(file) and evaluators.metrics(file)}

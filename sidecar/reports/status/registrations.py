@@ -11,9 +11,8 @@ from pyiceberg.table.statistics import StatisticsFile
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
-from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.statistics_files.find_sidecar import is_sidecar, registered_for
 from sidecar.maintenance.garbage import OLDER_THAN, find_garbage, why_left_alone
-from sidecar.questions.bounds import Unknown
 from sidecar.reports.status.results import LosableSidecar, RefInfo, RegisteredSidecars, UnreferencedFiles
 from sidecar.run_log import quantity
 
@@ -27,19 +26,16 @@ def describe_refs(table: Table) -> tuple[list[RefInfo], list[LosableSidecar]]:
     file is opened at most once.
     """
     heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
-    known: dict[str, bool] = {}
+    known: dict[str, bool | None] = {}
 
-    def is_sidecar(entry: StatisticsFile) -> bool:
+    def is_used(entry: StatisticsFile) -> bool | None:
         if entry.statistics_path not in known:
-            sidecar = open_registered(table, entry)
-            known[entry.statistics_path] = not isinstance(sidecar, Unknown) and sidecar.is_sidecar
-            if not isinstance(sidecar, Unknown):
-                sidecar.close()
+            known[entry.statistics_path] = is_sidecar(table, entry)
         return known[entry.statistics_path]
 
     refs, losable = [], []
     for name, ref in sorted(table.metadata.refs.items()):
-        entry = next(nearest_registered(table, ref.snapshot_id, is_sidecar), None)
+        entry = next(filter(is_used, registered_for(table, ref.snapshot_id)), None)
         nearest = None if entry is None else entry.snapshot_id
         behind = None if nearest is None else generations(table, ref.snapshot_id, nearest)
         refs.append(RefInfo(name, str(ref.snapshot_ref_type), ref.snapshot_id, nearest, behind))

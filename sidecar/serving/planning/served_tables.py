@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, FloatType
 
 from sidecar.errors import advisory
-from sidecar.iceberg.statistics_files.find_sidecar import nearest_registered, open_registered
+from sidecar.iceberg.statistics_files.find_sidecar import is_sidecar, registered_for
 from sidecar.iceberg.table_names import is_match, parts_of
-from sidecar.questions.bounds import Unknown
 from sidecar.serving.answers import Identifier
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.protocol.errors import place_of
@@ -59,11 +58,11 @@ class ServedTables:
         if current is None:
             return False
 
-        def is_sidecar(entry: StatisticsFile) -> bool:
-            return bool(self._sidecars.get((identifier, entry.statistics_path), lambda: _is_sidecar(table, entry)))
-
         try:
-            return next(nearest_registered(table, current, is_sidecar), None) is not None
+            return any(
+                self._sidecars.get((identifier, entry.statistics_path), partial(is_sidecar, table, entry))
+                for entry in registered_for(table, current)
+            )
         except Exception as error:  # no table fails to load because of its sidecar
             advisory(error)
             log.warning("the sidecar of a table is left out after %s", place_of(error))
@@ -73,15 +72,6 @@ class ServedTables:
 def is_chosen(identifier: Identifier, patterns: Sequence[str] | None) -> bool:
     """Return whether the name of a table matches one of ``patterns``; ``None`` matches all."""
     return patterns is None or any(is_match(tuple(identifier), parts_of(pattern)) for pattern in patterns)
-
-
-def _is_sidecar(table: Table, entry: StatisticsFile) -> bool | None:
-    """Return whether a statistics file is a sidecar; ``None`` if it cannot be read now."""
-    sidecar = open_registered(table, entry)
-    if isinstance(sidecar, Unknown):
-        return None
-    sidecar.close()
-    return sidecar.is_sidecar
 
 
 def _has_float_partitions(table: Table) -> bool:
