@@ -144,7 +144,7 @@ def build(
         save=save,
         dry_run=dry_run,
     )
-    show_tables(tables, work, View(draw, cells, lambda report: bool(report.files_failed)), dry_run=dry_run)
+    show_tables(tables, work, View(cells, lambda report: bool(report.files_failed), draw), dry_run)
 
 
 def cells(report: BuildReport) -> Cells:
@@ -175,7 +175,7 @@ def cells(report: BuildReport) -> Cells:
 
 def draw(to: Console, report: BuildReport) -> None:
     """Draw the report: what was or would be written, one line for each column, then what failed."""
-    announce_dry_run(to, dry_run=report.dry_run)
+    announce_dry_run(to, report.dry_run)
     if report.snapshot_id is None:
         to.print("the table has no snapshot yet: there is nothing to index")
         return

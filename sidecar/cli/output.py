@@ -223,7 +223,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def announce_dry_run(to: Console, *, dry_run: bool) -> None:
+def announce_dry_run(to: Console, dry_run: bool) -> None:
     """Say at the top of a text that nothing is written, if the result is that of a dry run."""
     if dry_run:
         to.print("dry run: nothing is written")

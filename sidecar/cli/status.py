@@ -49,7 +49,7 @@ def status(
     from sidecar import status as status_of
 
     work = partial(status_of, at=at, max_behind=longest, min_coverage=least, quick=quick)
-    show_tables(tables, work, View(draw, cells, lambda found: bool(found.missed or found.lost)))
+    show_tables(tables, work, View(cells, lambda found: bool(found.missed or found.lost), draw))
 
 
 def cells(found: TableStatus) -> Cells:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import Cells, run_tables
+from sidecar.cli.many.tables import Cells, View, run_tables
 from sidecar.cli.many.targets import Targets, are_paths, are_several_tables, check_there
 from sidecar.cli.options import (
     At,
@@ -105,7 +105,7 @@ def verify(
         if are_several_tables(targets):
             if prefixes is not None:
                 raise UsageError("--aad-prefixes checks one folder or table", found=f"{len(targets)} of them")
-            run_tables(targets, partial(sidecar.verify, **options), cells, lambda found: not found.ok)
+            run_tables(targets, partial(sidecar.verify, **options), View(cells, lambda found: not found.ok))
             return
         found = sidecar.verify(opened_table(targets[0]), **options)
     out.warn(not_on_spark(engine, found))

@@ -68,8 +68,7 @@ def take_rebuilt(
                 rate = rates.get((leaf.index, unit))
                 outcome = Outcome(file.name, unit, leaf.own_path, BLOOM, rate_before=rate)
                 if isinstance(found, SidecarError):
-                    is_damaged = isinstance(found, DamagedFileError)
-                    outcome = replace(outcome, reason=reason_of(found), damaged=is_damaged)
+                    outcome = replace(outcome, reason=reason_of(found), damaged=isinstance(found, DamagedFileError))
                 else:
                     into.add_filter(key, first + unit, found.encoding, found.filter)
                     size, rate = found.filter.num_bytes, found.filter.estimated_fpp()

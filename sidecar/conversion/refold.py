@@ -75,8 +75,7 @@ class _Refolder:
     def _filter(self, chunk: ColumnChunk, found: FoundFilter | SidecarError) -> tuple[Piece | None, Outcome]:
         place: IndexPlace = (self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
         if isinstance(found, SidecarError):
-            damaged = isinstance(found, DamagedFileError)
-            return None, Outcome(*place, reason=reason_of(found), damaged=damaged)
+            return None, Outcome(*place, reason=reason_of(found), damaged=isinstance(found, DamagedFileError))
         before = found.filter.estimated_fpp()
         reason = found.reason if not found.trusted else lacking_form(self._source, self._footer, chunk, found.filter)
         if reason:

@@ -231,8 +231,9 @@ class OpenOrc:
     def _unindexed(self, part: int, leaf: OrcLeaf, kind: IndexKind, problem: SidecarError) -> Iterator[OwnIndex]:
         """Yield each unit of a part: one problem cost all of them their index."""
         for unit in self.part_units(part):
-            damaged = isinstance(problem, DamagedFileError)
-            yield OwnIndex(unit, leaf, kind, False, reason=reason_of(problem), damaged=damaged)
+            yield OwnIndex(
+                unit, leaf, kind, False, reason=reason_of(problem), damaged=isinstance(problem, DamagedFileError)
+            )
 
     def index_kind(self, part: int, leaf: Any, resolution: str) -> RowIndexKind:
         """See :class:`.OpenFile`."""

@@ -208,8 +208,8 @@ class OpenParquet:
             if isinstance(found, StorageError):
                 raise found
             if isinstance(found, SidecarError):
-                damaged = isinstance(found, DamagedFileError)
-                yield OwnIndex(unit, leaf, BLOOM, False, reason=reason_of(found), damaged=damaged)
+                is_damaged = isinstance(found, DamagedFileError)
+                yield OwnIndex(unit, leaf, BLOOM, False, reason=reason_of(found), damaged=is_damaged)
             elif found is not None:
                 yield OwnIndex(unit, leaf, BLOOM, found.trusted, found.filter, leaf.encoding.name, reason=found.reason)
 

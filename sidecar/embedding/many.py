@@ -115,7 +115,7 @@ class NewFiles:
             files: tuple[EmbedReport, ...] = (work(self.found.files[0]),)
             failed: dict[str, SidecarError] = {}
         else:
-            files, failed = each_file(work, self.found, engine=workers)
+            files, failed = each_file(work, self.found, workers)
         return WrittenFiles(
             files,
             failed,

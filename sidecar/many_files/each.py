@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn, TypeVar, overload
 
 from sidecar.access import Access
-from sidecar.engines.work import LocalWork, WorkEngine
+from sidecar.engines.work import WorkEngine
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.files import format_of
 from sidecar.many_files.find import FoundFiles
@@ -80,19 +80,12 @@ class FileResults(Result, Sequence[ResultT_co]):
 
 
 def each_file(
-    work: Callable[[str], R],
-    found: FoundFiles,
-    *,
-    threads: int | None = None,
-    engine: WorkEngine | None = None,
+    work: Callable[[str], R], found: FoundFiles, workers: WorkEngine
 ) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
     """Return ``work(file)`` for each file, in order, and the error of each file and folder that failed.
 
-    ``engine`` runs the work, by default this process: ``threads`` files are read at the same time, by default
-    :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones. Raises the error of a file that was named
-    alone, the first error if every file has a :class:`UsageError`, and :class:`UsageError` for fewer than one thread.
+    Raises the error of a file that was named alone, and the first error if every file has a :class:`UsageError`.
     """
-    workers: WorkEngine = engine or LocalWork(threads_for(found.files, threads))
     with closing(workers.run(work, found.files)) as answers:
         return sorted_out(found, answers)
 
@@ -114,7 +107,10 @@ def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> tuple[
 
 
 def threads_for(files: Sequence[str], threads: int | None = None) -> int:
-    """Return how many files are read at the same time in this process. Raises :class:`UsageError` for fewer than 1."""
+    """Return how many files are read at the same time in this process. Raises :class:`UsageError` for fewer than 1.
+
+    The default is :data:`REQUESTS_AT_ONCE` remote or :data:`LOCAL_THREADS` local ones.
+    """
     is_remote = threads is None and any(local_path(file) is None for file in files)
     return REQUESTS_AT_ONCE if is_remote else threads_of(threads, LOCAL_THREADS)
 

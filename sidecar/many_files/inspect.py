@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sidecar.access import Access
+from sidecar.engines.work import LocalWork
 from sidecar.errors import UsageError, enough_memory, refuse_text
 from sidecar.files import PUFFIN, FileInfo, inspect_file
 from sidecar.many_files.columns import columns_of, with_columns
-from sidecar.many_files.each import FileResults, each_file, known_format
+from sidecar.many_files.each import FileResults, each_file, known_format, threads_for
 from sidecar.many_files.find import Paths, find_files
 from sidecar.many_files.totals import ColumnSummary, FileSummary, summarize_columns, summarize_file
 from sidecar.results.choices import NameList
@@ -87,7 +88,7 @@ def inspect(
         filled = fill and (found.is_one or known_format(file, access) == PUFFIN)
         return inspect_file(file, access, fill=filled)
 
-    files, failed = each_file(work, found, threads=threads)
+    files, failed = each_file(work, found, LocalWork(threads_for(found.files, threads)))
     if fill and not failed:
         _check_some_puffin(file.format for file in files)
     if columns is None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sidecar.access import Access
+from sidecar.engines.work import LocalWork
 from sidecar.errors import UsageError, enough_memory
 from sidecar.files import probe_source
-from sidecar.many_files.each import FileResults, each_file
+from sidecar.many_files.each import FileResults, each_file, threads_for
 from sidecar.many_files.find import DATA_ENDINGS, Paths, find_files
 from sidecar.results.base import ProbedRowGroup, Result
 from sidecar.storage.source import CountingSource
@@ -122,7 +123,7 @@ def probe(
                 answer.warnings,
             )
 
-    files, failed = each_file(work, found, threads=threads)
+    files, failed = each_file(work, found, LocalWork(threads_for(found.files, threads)))
     if refused and len(refused) == len(files):
         raise refused[files[0].file]
     return ProbedFiles(files, failed, others=found.others, column=str(column))

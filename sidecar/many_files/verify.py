@@ -105,7 +105,7 @@ def verify_paths(
         asked_engine(engine, spark)
     others = None if against is None else _data_files(against, check.access)
     work = replace(check, against=others, is_one=found.is_one)
-    answers, failed = each_file(work, found, engine=workers)
+    answers, failed = each_file(work, found, workers)
     files = tuple(answers)
     looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
     return Verification(

@@ -129,14 +129,8 @@ def decode_stripe_footer(data: bytes, tail: OrcTail, stripe: Stripe) -> StripeFo
             found=len(encodings),
         )
     streams = _streams(message.messages(1), stripe, len(tail.columns))
-    return StripeFooter(
-        stripe=stripe,
-        streams=streams,
-        encodings=encodings,
-        writer_timezone=message.text(3),
-        encrypted_streams=_encrypted(message.messages(4), streams, stripe, len(tail.columns)),
-        raw=message,
-    )
+    encrypted = _encrypted(message.messages(4), streams, stripe, len(tail.columns))
+    return StripeFooter(stripe, streams, encodings, message.text(3), encrypted, message)
 
 
 def _encoding(message: Message) -> ColumnEncoding:

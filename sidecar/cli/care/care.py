@@ -87,7 +87,7 @@ def care(
 
 def draw(to: Console, done: CareReport) -> None:
     """Draw a line for each table, the counts, and where the page is."""
-    announce_dry_run(to, dry_run=done.dry_run)
+    announce_dry_run(to, done.dry_run)
     draw_lines(to, [{"table": one.table, **cells(one)} for one in done.tables], done.counts())
     if done.page is not None:
         to.print(facts([("page", f"{escaped(done.page.path)} ({humanize.size(done.page.bytes)})")]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import Cells, run_tables
+from sidecar.cli.many.tables import Cells, View, show_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, encryption_keys
 
@@ -53,7 +53,7 @@ def refresh(
         allow_plaintext=allow_plaintext,
         dry_run=dry_run,
     )
-    run_tables(tables, work, cells, lambda report: bool(report.files_failed), dry_run=dry_run)
+    show_tables(tables, work, View(cells, lambda report: bool(report.files_failed)), dry_run)
 
 
 def cells(report: RefreshReport) -> Cells:

@@ -19,7 +19,7 @@ _TAKEN_FROM = {"exact": "the file's own", "dictionary": "dictionary", "values": 
 
 def draw(to: Console, report: EmbedTableReport) -> None:
     """Draw what was or would be committed, one line for each column, kind and way, then the files left alone."""
-    announce_dry_run(to, dry_run=report.dry_run)
+    announce_dry_run(to, report.dry_run)
     to.print(facts(_summary(report)))
     if report.indexes:
         drawn = table("column", "index", "taken from", "row groups", "size", "false positives", "", right=(3, 4, 5))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import typer
@@ -37,11 +36,12 @@ LONGEST_CELL = 60
 
 @dataclass(frozen=True)
 class View(Generic[R]):
-    """How the result of a command is shown: drawn as a whole, or in its table's line among others."""
+    """How the result of a command is shown: in its table's line, or drawn as a whole if there is one table."""
 
-    draw: Callable[[Console, R], None]
     cells: Callable[[R], Cells]
-    failed: Callable[[R], bool] = lambda found: False
+    failed: Callable[[R], bool]
+    draw: Callable[[Console, R], None] | None = None
+    """``None``: one table has a line too."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class TableLines(Generic[R]):
 
     outcomes: Sequence[TableOutcome[R]]
     bad: int
+    view: View[R]
     dry_run: bool
 
     def summary(self) -> dict[str, int]:
@@ -62,27 +63,20 @@ class TableLines(Generic[R]):
         return {"tables": [_plain(one) for one in self.outcomes], "summary": self.summary(), **mode}
 
 
-def show_tables(tables: Sequence[str], work: Callable[[Any], R], view: View[R], *, dry_run: bool = False) -> None:
+def show_tables(tables: Sequence[str], work: Callable[[Any], R], view: View[R], dry_run: bool = False) -> None:
     """Do ``work`` for tables and show its result: that of one table as a whole, of many (several, a glob) by line."""
-    if are_several_tables(tables):
-        run_tables(tables, work, view.cells, view.failed, dry_run=dry_run)
+    if view.draw is None or are_several_tables(tables):
+        run_tables(tables, work, view, dry_run)
         return
     out, found = output(), work(opened_table(tables[0]))
     out.warn(_warnings(found))
     out.result(found, view.draw, failed=view.failed(found))
 
 
-def run_tables(
-    names: Sequence[str],
-    work: Callable[[Any], R],
-    cells: Callable[[R], Cells],
-    failed: Callable[[R], bool],
-    *,
-    dry_run: bool = False,
-) -> None:
-    """Do ``work`` for each table and print a summary. ``cells`` are the columns of a table's line, from its result.
+def run_tables(names: Sequence[str], work: Callable[[Any], R], view: View[R], dry_run: bool = False) -> None:
+    """Do ``work`` for each table and print a summary.
 
-    The exit code is 1 if a table had an error, or if a result ``failed``, and 2 if the usage is wrong for all tables.
+    The exit code is 1 if a table had an error, or if a result failed, and 2 if the usage is wrong for all tables.
     ``dry_run`` says that nothing is written. Lines of JSON have the exit code of the table, and come when it is done.
     """
     from sidecar.iceberg.many_tables import each_table
@@ -100,7 +94,7 @@ def run_tables(
     for outcome in each_table(names, work_by_name, chosen_catalog(), None, **storage):
         outcomes.append(outcome)
         is_usage = isinstance(outcome.error, UsageError)
-        exits.append(2 if is_usage else int(outcome.result is None or failed(outcome.result)))
+        exits.append(2 if is_usage else int(outcome.result is None or view.failed(outcome.result)))
         if outcome.result is not None:
             out.warn(f"{outcome.table}: {text}" for text in _warnings(outcome.result))
         if out.form is OutputFormat.jsonl:
@@ -108,7 +102,7 @@ def run_tables(
     exit_code = 2 if set(exits) == {2} else int(any(exits))
     if out.form is OutputFormat.jsonl:
         raise typer.Exit(exit_code)
-    out.result(TableLines(outcomes, sum(map(bool, exits)), dry_run), partial(_draw, cells=cells), failed=exit_code)
+    out.result(TableLines(outcomes, sum(map(bool, exits)), view, dry_run), _draw, failed=exit_code)
 
 
 def _warnings(found: PlainResult) -> Iterable[str]:
@@ -124,15 +118,14 @@ def _plain(outcome: TableOutcome[R]) -> dict[str, Any]:
     return {**found, "table": outcome.table}
 
 
-def _draw(to: Console, found: TableLines[R], cells: Callable[[R], Cells]) -> None:
-    announce_dry_run(to, dry_run=found.dry_run)
-    lines = [_line(one, cells) for one in found.outcomes]
-    draw_lines(to, lines, found.summary())
+def _draw(to: Console, found: TableLines[R]) -> None:
+    announce_dry_run(to, found.dry_run)
+    draw_lines(to, [_line(one, found.view) for one in found.outcomes], found.summary())
 
 
-def _line(one: TableOutcome[R], cells: Callable[[R], Cells]) -> Cells:
+def _line(one: TableOutcome[R], view: View[R]) -> Cells:
     if one.result is not None:
-        return {"table": one.table, **cells(one.result)}
+        return {"table": one.table, **view.cells(one.result)}
     if one.error is None:
         return {"table": one.table, RESULT: ""}
     return {"table": one.table, "error": error_text(one.error, "file", "column", "expected", "found", hint=True)}

@@ -7,7 +7,8 @@ with bytes from untrusted writers. If a record of a manifest is wrong, the manif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestEntry
+from pyiceberg.manifest import ManifestEntry
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from sidecar.bundle.model import FileEntry
@@ -115,18 +116,15 @@ def _live_entry(live: Sequence[ManifestEntry], source: ListedManifests, owner: i
 
 def opened_manifests(lines: Sequence[Line], evaluators: Evaluators) -> Iterator[FileSet[OpenedManifest]]:
     """Open manifests in threads; yield the files of each that partitions and bounds leave, in order."""
+    for line in lines:  # evaluators of partitions are made before the threads, which would make them twice
+        evaluators.partition(line.file.partition_spec_id)
+    return ExecutorFactory.get_or_create().map(partial(_opened_manifest, evaluators), lines)
 
-    def read(asked: tuple[Line, Callable[[DataFile], bool]]) -> FileSet[OpenedManifest]:
-        line, in_partition = asked
-        live = live_entries(evaluators.io, line.file)
-        files = enumerate((entry, entry.data_file) for entry in live)
-        return opened(
-            line, len(live), {r: e for r, (e, file) in files if in_partition(file) and evaluators.metrics(file)}
-        )
 
-    # Evaluators of partitions are made before the threads, which would make them twice.
-    asked = [(line, evaluators.partition(line.file.partition_spec_id)) for line in lines]
-    return ExecutorFactory.get_or_create().map(read, asked)
+def _opened_manifest(evaluators: Evaluators, line: Line) -> FileSet[OpenedManifest]:
+    live, in_partition = live_entries(evaluators.io, line.file), evaluators.partition(line.file.partition_spec_id)
+    files = enumerate((entry, entry.data_file) for entry in live)
+    return opened(line, len(live), {r: e for r, (e, file) in files if in_partition(file) and evaluators.metrics(file)})
 
 
 def _recorded(source: ListedManifests, owner: int, file: FileEntry | None) -> ManifestEntry:

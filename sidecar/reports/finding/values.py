@@ -32,7 +32,7 @@ from pyiceberg.schema import Schema, make_compatible_name, prune_columns
 from pyiceberg.table import Table
 from pyiceberg.types import FloatType, StructType
 
-from sidecar.errors import SidecarError, UsageError, first_line
+from sidecar.errors import SidecarError, UsageError, first_line, located
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 from sidecar.iceberg.predicates.literals import PredicateColumn, find_column, literal_of_value
@@ -180,14 +180,15 @@ def conditions_from(texts: Sequence[str], values_file: str | None = None) -> dic
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError("cannot read the file of values", file=values_file, found=first_line(error)) from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    columns = {texts[0]: lines} if texts else _columns_of(text, values_file)
+    with located(values_file):
+        columns = {texts[0]: lines} if texts else _columns_of(text)
     found = {name: [value for value in values if value] for name, values in columns.items()}
     if not any(found.values()):
         raise UsageError("the file of values is empty", file=values_file)
     return {name: values for name, values in found.items() if values}
 
 
-def _columns_of(text: str, file: str) -> dict[str, list[str]]:
+def _columns_of(text: str) -> dict[str, list[str]]:
     """Return the values by column of a CSV file, whose first line names the columns.
 
     Blanks belong to a value (RFC 4180). A quote that is not closed would make one value of all lines after it, and one
@@ -197,20 +198,18 @@ def _columns_of(text: str, file: str) -> dict[str, list[str]]:
     try:
         header, *rows = list(lines) or [[]]
     except csv.Error as error:
-        raise UsageError(f"line {lines.line_num} is no CSV", file=file, found=first_line(error)) from error
+        raise UsageError(f"line {lines.line_num} is no CSV", found=first_line(error)) from error
     names = [name.strip() for name in header]
     for number, row in enumerate([header, *rows], 1):
         for value in row:
             if value[:1].isspace() and value.lstrip().startswith('"'):
                 hint = "Take the blank away. A value that begins so is asked for as COLUMN=VALUE."
-                raise UsageError(f"line {number} has a blank before a quote", file=file, found=value, hint=hint)
+                raise UsageError(f"line {number} has a blank before a quote", found=value, hint=hint)
     if not all(names) or len(set(names)) != len(names):
-        raise UsageError("the first line of a file of values names each column once", file=file, found=",".join(header))
+        raise UsageError("the first line of a file of values names each column once", found=",".join(header))
     for number, row in enumerate(rows, 2):
         if row and len(row) != len(names):
-            raise UsageError(
-                f"line {number} has not the fields of the first one", file=file, expected=len(names), found=len(row)
-            )
+            raise UsageError(f"line {number} has not the fields of the first one", expected=len(names), found=len(row))
     return {name: [row[at] for row in rows if row] for at, name in enumerate(names)}
 
 

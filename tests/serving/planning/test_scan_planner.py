@@ -137,7 +137,7 @@ def test_a_plan_that_fails_is_made_by_manifests(
         (file_selection, "_asks_filters", file_selection.FAILED),
         (file_selection, "WholeMatch", file_selection.FAILED),
         (file_selection, "as_expression", file_selection.NOTHING_ASKED),
-        (served_tables, "open_registered", ""),
+        (served_tables, "is_sidecar", ""),
     ],
 )
 def test_no_bug_fails_a_request(
