@@ -40,6 +40,6 @@ def test_help_and_list_are_answers_and_all_else_is_a_mistake(capsys: pytest.Capt
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_the_line_of_a_planted_bug_is_in_the_code_once(bug: Bug) -> None:
-    assert bug.wrong != bug.right
-    assert bug.planted_in((ROOT / bug.file).read_text("utf-8"))
+    assert bug.change.new != bug.change.old
+    assert bug.change.changed(bug.change.path.read_text("utf-8"))
     assert all((ROOT / test).exists() for test in bug.tests)

@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from scripts.fuzzing.planted_bugs import ROOT
 from scripts.torturing.planted_lines import BUGS, Bug
 
-ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("sidecar", "tests", "spec_vectors", "scripts", "pyproject.toml", "README.md", "ARCHITECTURE.md", ".github")
 """What the tests of a room need."""
 SECONDS = 900
@@ -52,9 +52,9 @@ def copy_checkout(to: Path) -> None:
 
 def is_noticed(bug: Bug, copy: Path, workers: int) -> bool:
     """Whether some test fails with the bug in. The line is as it was afterwards."""
-    path = copy / bug.file
+    path = copy / bug.change.path.relative_to(ROOT)
     text = path.read_text("utf-8")
-    path.write_text(bug.planted_in(text), "utf-8")
+    path.write_text(bug.change.changed(text), "utf-8")
     try:
         noticed = not passes(copy, bug.tests, workers)
     finally:
