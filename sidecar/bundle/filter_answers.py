@@ -77,7 +77,7 @@ class FilterAnswers(Generic[F]):
         return RowRanges(np.concatenate(pairs)) if pairs else RowRanges()
 
     def of_files(self, numbers: Ordinals) -> FileAnswers:
-        """Return what is known of each file."""
+        """Return the answers about each file."""
         found = FileAnswers(*(np.zeros(len(numbers), np.bool_) for _ in range(3)))
         for segment, at, ordinals in self.files.of_files(numbers):
             answer = self._answer(segment)
@@ -104,7 +104,7 @@ class FilterAnswers(Generic[F]):
     def states_without_filter(self, field_id: int, numbers: Ordinals) -> Iterator[tuple[str | None, Ordinals]]:
         """Yield states of the files' first units that have no filter of a field, and which of the files have each.
 
-        A state is ``None`` if it is not recorded. Files of which all units have a filter are in none.
+        A state is ``None`` if it is not recorded. Files whose units all have a filter are left out.
         """
         for segment, at, ordinals in self.files.of_files(numbers):
             first = segment.unit_ranges

@@ -73,7 +73,7 @@ class BuiltColumn:
     left: Mapping[str, int] = field(default_factory=dict)
 
     def lacking(self, files: Mapping[str, int]) -> BuiltColumn:
-        """Return the column after so many files have lost indexes, by kind."""
+        """Return the column after it lost indexes of files: their number by kind."""
         found = {kind: self.left.get(kind, 0) + files.get(kind, 0) for kind in self.kinds}
         return replace(self, left={kind: count for kind, count in found.items() if count})
 
@@ -93,7 +93,7 @@ class SidecarState:
     layout: str = ""
 
     def lacking(self, files: Mapping[IndexOfField, int]) -> SidecarState:
-        """Return the state after so many files have lost indexes, by field id and kind."""
+        """Return the state after columns lost indexes of files: their number by field id and kind."""
         lost: dict[int, dict[str, int]] = {}
         for (field_id, kind), count in files.items():
             lost.setdefault(field_id, {})[kind] = count

@@ -53,7 +53,7 @@ ColumnNames = Callable[[int], "str | None"]
 
 
 class Damage:
-    """Collects what of a sidecar cannot be used, each cause once. If strict, raises it instead.
+    """Collects the damage of a sidecar, each cause once. If strict, raises it instead.
 
     ``columns`` returns the names of columns for messages.
     """

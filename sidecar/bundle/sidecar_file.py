@@ -65,7 +65,7 @@ class SidecarFile(NumberedFiles):
         self.puffin = puffin
         self.damage = damage
         self.on_close: Callable[[SidecarFile], None] | None = None
-        """Gets the file, without its source, when it is closed the next time; ``None``: nobody keeps it."""
+        """Called with the file, without its source, when it is closed the next time; ``None``: the file is not kept."""
         self._keys = KeyRing()
 
     @classmethod
@@ -199,7 +199,7 @@ class SidecarFile(NumberedFiles):
         return self._keys.refused
 
     def close(self) -> None:
-        """Close the source, and hand the file over to whoever keeps it for the next plan."""
+        """Close the source, and give the file to :attr:`on_close`, which may keep it for the next plan."""
         self.source.close()
         on_close, self.on_close = self.on_close, None
         if on_close is not None:

@@ -86,7 +86,7 @@ class OwnIndex:
     pieces: tuple[bytes, ...] = ()
     """The bytes of a page index or row index, as a sidecar keeps them."""
     reason: str = ""
-    """Why it is not believed, or what of it is left out."""
+    """The reason not to believe the index, or the parts of it that are left out."""
     damaged: bool = False
     """Whether broken bytes are the reason."""
 
@@ -154,7 +154,8 @@ class OpenFile(Protocol):
         """Return what a sidecar records of the page indexes or row indexes of a leaf."""
 
     def filter_bytes(self, part: int, leaf: Any) -> int | None:
-        """Return the bytes of the file's own filters of a column of a part: 0 if nobody says, ``None`` without any."""
+        """Return the bytes of the file's own filters of a column of a part: 0 if they are unknown, ``None`` without
+        filters."""
 
     def part_size(self, part: int) -> int:
         """Return the size of a part in bytes, as stored."""

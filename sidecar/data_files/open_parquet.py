@@ -41,7 +41,7 @@ PAGE_ROWS = 20_000
 
 
 class LoadedRange(WrappingSource):
-    """Another source, of which one range at a time is in memory: reads inside that range cost nothing more."""
+    """A source over another one. One range at a time is in memory, and reads inside of it are free."""
 
     def __init__(self, inner: Source) -> None:
         super().__init__(inner)

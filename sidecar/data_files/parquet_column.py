@@ -95,7 +95,8 @@ class ParquetColumnPart:
         return ask_pages(self._source, self._footer, self._chunk, given, whole=False)
 
     def restored(self, stored: StoredPageIndex, is_proven: bool) -> RestoredPages:
-        """Return a page index of a sidecar, checked against the footer: what is damaged or contradicts it, is left out.
+        """Return a page index of a sidecar, checked against the footer. Parts that are damaged or contradict it are
+        left out.
 
         A proven file has the indexed pages, so a page index is right if the first page is at the same offset. Then the
         full check, which decodes the page index, is not needed.

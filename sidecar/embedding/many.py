@@ -129,7 +129,8 @@ class NewFiles:
 
 @dataclass(frozen=True)
 class _WriteOne:
-    """The work for one file: write its new file. On Spark it may run twice, and then takes what is there already."""
+    """The work for one file: write its new file. On Spark it may run twice; the second run takes the file that the
+    first one wrote."""
 
     write: Write
     access: Access

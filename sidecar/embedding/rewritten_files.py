@@ -90,7 +90,7 @@ class SuccessorWriter:
         stored: list[str] = []
         try:
             return self._write(file, stored)
-        except BaseException:  # in another process nobody else knows the paths
+        except BaseException:  # in another process the caller does not know the paths
             delete_files(self.access, stored)
             raise
 
@@ -229,7 +229,7 @@ def delete_files(access: Access, paths: Iterable[str]) -> list[str]:
 
 
 def _may_exist(io: FileIO, path: str) -> bool:
-    """Return whether a file may exist. A store that refuses to write and delete mostly says what there is."""
+    """Return whether a file may exist. A store that refuses writes and deletes usually still answers this question."""
     try:
         return is_stored(path, io)
     except Exception:

@@ -29,7 +29,7 @@ class ComparedColumn:
 
     @property
     def may_have_filters(self) -> bool:
-        """Whether files can have filters of the column: there are none of booleans."""
+        """Whether files can have filters of the column. Booleans have none."""
         return ColumnType.parse(self.iceberg_type).family != "boolean"
 
     def compares_with(self, iceberg_type: str) -> bool:

@@ -39,7 +39,7 @@ LARGEST_LG_K = 20
 """The largest sketch that is read. A smaller limit would shrink stored sketches and change their estimates."""
 _EMPTY_LENGTH = 8
 _FEW = 120
-"""Up to so many hashes DataSketches takes bounds from a table. No sketch of ours that estimates has so few."""
+"""The most hashes for which DataSketches takes bounds from a table. Our sketches that estimate have more."""
 _BIG_ENDIAN, _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 1, 2, 4, 8, 16, 32
 _CHUNK = 1 << 16
 _UNITED = 64

@@ -67,7 +67,7 @@ class BytesDecoder(BinaryDecoder):
         return self.read_ints(1)[0]
 
     def skip_int(self) -> None:
-        """Go on to what is after the next varint."""
+        """Skip the next varint."""
         self.read_int()
 
     def read_bytes(self) -> bytes:

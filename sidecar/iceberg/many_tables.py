@@ -68,7 +68,7 @@ def find_tables(
 
 
 FoundTable: TypeAlias = TableName | str
-"""A table of a catalog, or the text that was given: a metadata file, or what is no table's name."""
+"""A table of a catalog, or the given text: a metadata file, or a text that is no table's name."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _in_namespace(
             yield tuple(identifier)
     try:
         others = names_of_other_formats(catalog, namespace, {identifier[-1] for identifier in found})
-    except Exception as error:  # it is about what is left out: no glob fails for it
+    except Exception as error:  # it is an error of a namespace that is left out, so no glob fails for it
         name = f"{shown_name(namespace)}.*"
         left_out[name] = StorageError(f"the catalog did not list tables of other formats: {advisory(error)}")
         log.warning(f"{name}: {left_out[name].what}")

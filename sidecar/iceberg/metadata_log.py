@@ -79,7 +79,7 @@ def names(entries: Iterable[StatisticsFile], path: str) -> bool:
 
 
 def as_entries(entry: StatisticsFile | None) -> StatisticsEntries:
-    """Return what a snapshot has after a commit that sets ``entry``, or with ``None`` removes what it has."""
+    """Return the entries of a snapshot after a commit that sets ``entry``, or with ``None`` removes them."""
     return () if entry is None else (entry,)
 
 
@@ -110,7 +110,7 @@ def find_commit(earlier: Table, later: Table, path: str, snapshot_id: int) -> Co
 def displaced_entries(table: Table, snapshot_ids: Iterable[int]) -> Iterator[tuple[StatisticsFile, TakenPlace]]:
     """Yield the entries that those which stand for ``snapshot_ids`` replaced, the last one first.
 
-    What was removed before the standing entry was set is not replaced by it. A version that cannot be read ends the
+    An entry that was removed before the standing one was set is not among them. A version that cannot be read ends the
     search.
     """
     now = statistics_of(table)
@@ -151,8 +151,8 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
     for snapshot_id, change in ours.items():
         own = as_entries(change)
         entries = [version.get(snapshot_id, ()) for version in (statistics_of(earlier), *versions)]
-        # Our change may look like what was there before it, because unknown blobs are left out when a table is loaded.
-        # So the commit is where the entry becomes ours, not where it first is.
+        # Our entry may equal the one before it, because unknown blobs are left out when a table is loaded. So the
+        # commit is the version in which the entry becomes ours, not the first version that has it.
         replaced = next((one for one, other in pairwise(entries) if other == own != one), None)
         if replaced and replaced != entries[0]:
             found[snapshot_id] = replaced

@@ -56,7 +56,7 @@ class PartlyLoaded(Table):
 
 
 def left_out(table: Table) -> Left:
-    """Return what was left out when the table was loaded; empty for nearly all tables."""
+    """Return the parts that were left out when the table was loaded; empty for nearly all tables."""
     return table.left_out if isinstance(table, PartlyLoaded) else {}
 
 

@@ -150,7 +150,7 @@ def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
     next_id = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     if next_id is None:
         return
-    yield next_id  # mostly it is the only one that is asked for
+    yield next_id  # usually it is the only one that is asked for
     known, seen = snapshots_by_id(table), {next_id}
     while (snapshot := known.get(next_id)) is not None and snapshot.parent_snapshot_id is not None:
         next_id = snapshot.parent_snapshot_id

@@ -66,7 +66,7 @@ class Repair:
 
 @dataclass(frozen=True, repr=False, slots=True)
 class RepairInfo(Result):
-    """What is done to the statistics entry of one snapshot."""
+    """The repair of the statistics entry of one snapshot."""
 
     snapshot_id: int
     """The snapshot."""
@@ -89,7 +89,7 @@ class RepairReport(Result):
     entries: int
     """The number of statistics entries."""
     repairs: list[RepairInfo]
-    """What was done to which entry."""
+    """The repaired entries, and their repairs."""
     problems: list[str]
     """What could not be checked and was left alone."""
 

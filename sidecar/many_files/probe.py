@@ -60,7 +60,7 @@ class ProbedFiles(FileResults[ProbedFile]):
 
     @property
     def kept(self) -> tuple[ProbedFile, ...]:
-        """The files that may hold the value, or of which nothing is certain. Those in ``failed`` may hold it, too."""
+        """The files that may hold the value, known or not. The files in ``failed`` may hold it, too."""
         return tuple(file for file in self.files if file.might_contain is not False)
 
     def totals(self) -> dict[str, Any]:

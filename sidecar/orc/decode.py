@@ -61,7 +61,8 @@ STEP = 1 << 19
 """Entries in one step of a reader that goes through a column in steps."""
 
 MOST_TOGETHER = 1 << 24
-"""Entries of the largest array that is decoded: those of a row group, or the elements below a step of lists."""
+"""The most entries of an array that is decoded. An array has the entries of a row group, or the elements of the lists
+in one step."""
 
 MOST_BYTES = 1 << 27
 """Bytes of the strings of the largest array that is decoded from a dictionary."""

@@ -124,7 +124,7 @@ class _Pieces:
         while self._at < stream.length:
             length = min(self._step, stream.length - self._at)
             offset = stream.offset + self._at
-            limit = length  # of what is stored as it is
+            limit = length  # of data that is stored uncompressed
             with located(tail.name, self._column.path, offset):
                 data = self._source.read(offset, length)
                 if tail.compression != "NONE":

@@ -210,7 +210,7 @@ class OrcTail(_Parts):
 
     @cached_property
     def columns_with_our_filters(self) -> frozenset[int]:
-        """Ids of the columns whose filters sidecar embedded, whoever wrote the file."""
+        """Ids of the columns whose filters sidecar embedded. Another writer may have written the file."""
         return marked_columns(self.footer)
 
     @cached_property

@@ -42,7 +42,7 @@ _YEAR = 366 * _DAY
 _FIRST = -8_520_336_000
 """1700-01-01: no zone has a change before."""
 _LATEST_FIRST_CHANGE = 315_532_800
-"""1980-01-01: until then, every zone that changes its offset at all has done so."""
+"""1980-01-01: every zone that ever changes its offset has done so before."""
 _REPEATED = 4_102_444_800
 """2100-01-01: all later changes follow from the rule at the end of a zone's file."""
 _CYCLE = 146_097 * _DAY

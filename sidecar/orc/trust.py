@@ -81,7 +81,7 @@ def utc_or_name(zone: str | None) -> str | None:
 
 
 class WrittenBy(Protocol):
-    """The properties of a file that decide what is believed of it; an :class:`OrcTail` has them."""
+    """The properties of a file that decide which parts are believed; an :class:`OrcTail` has them."""
 
     @property
     def writer(self) -> int:
@@ -111,7 +111,7 @@ class _AllBut:
 
 
 class _Defect(NamedTuple):
-    """A line of the table: what is not believed of columns of these kinds by these writers, and why."""
+    """A line of the table: a part that is not believed of columns of these kinds by these writers, and the reason."""
 
     part: Literal["filters", "bounds"]
     writers: Container[int]

@@ -228,7 +228,7 @@ def _wrong_length(chunk: ColumnChunk, length: int) -> str:
 
 
 def doubt_of(bits: BlockFilter, chunk: ColumnChunk) -> str:
-    """Return why the footer speaks against a filter, whoever made it; empty if it does not."""
+    """Return the reason in the footer to doubt a filter of any writer; empty if there is none."""
     if chunk.leaf.physical == "BOOLEAN":
         return "filters of BOOLEAN columns are not to be trusted: common writers leave them empty"
     if chunk.may_show_other_values:

@@ -95,7 +95,7 @@ class ColumnChunk:
     next part of the file begins, and the pages end where they have all values."""
 
     may_show_other_values: bool = False
-    """Whether bounds do not rule out integers beyond the column's annotation, of which readers show other numbers."""
+    """Whether the chunk may have integers beyond the column's annotation, for which readers show other numbers."""
 
     was_decrypted: bool = False
     """Whether the chunk is encrypted in the file, and this is what its key shows."""
@@ -127,8 +127,8 @@ class ColumnChunks(Collection[ColumnChunk]):
     """
 
     stored: tuple[ColumnChunk, ...]
-    """All chunks as the plain part of the footer has them. Of a locked one it may say where it is, and proves nothing
-    of its values: use it to copy bytes and to tell what a file has, not to read."""
+    """All chunks as the plain part of the footer has them. For a locked chunk they may have its place, and prove
+    nothing about its values. Use them to copy bytes and to list chunks, not to read."""
     _locked: frozenset[int] = frozenset()
 
     @property

@@ -43,7 +43,7 @@ class FixedValues:
         return hash_plain_fixed(self.data, self.count, encoding, twins=twins, function=function)
 
     def shown(self, leaf: Leaf) -> FixedValues:
-        """Return the values as readers show them; the values themselves if that is what is stored."""
+        """Return the values as readers show them; the stored values if readers show these."""
         stored = self.data[: self.count * self.width]
         data = as_shown(stored, leaf)
         return self if data is stored or np.array_equal(data, stored) else FixedValues(self.count, self.width, data)

@@ -159,7 +159,7 @@ WRONG_WRITERS = (
 
 @lru_cache(maxsize=256)
 def wrong_writers(created_by: str | None) -> tuple[WrongWriter, ...]:
-    """Return the entries of :data:`WRONG_WRITERS` that a file with this ``created_by`` is under; mostly none."""
+    """Return the entries of :data:`WRONG_WRITERS` for a file with this ``created_by``; usually none."""
     return tuple(writer for writer in WRONG_WRITERS if writer.wrote(created_by or ""))
 
 

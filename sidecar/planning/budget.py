@@ -42,7 +42,7 @@ class Budget:
             raise PlanStopped("the filter has too many predicates for so many partitions and files")
 
     def has(self, comparisons: int) -> bool:
-        """Return whether so many comparisons are left."""
+        """Return whether ``comparisons`` are left."""
         return self._left >= comparisons
 
     def check_time(self) -> None:

@@ -82,7 +82,7 @@ def exact_transform(transform: Transform[Any, Any]) -> Transform[Any, Any]:
 def in_doubt(spec: PartitionSpec, schema: Schema) -> Callable[[Record], bool]:
     """Return the question if a partition of ``spec`` may have been computed in another way.
 
-    Then it decides nothing of the rows: some may belong to another partition.
+    Such a partition decides nothing about its rows: some may belong to another partition.
     """
     others = list(_other_values(spec, schema))
     return lambda partition: any(
@@ -198,7 +198,7 @@ _OtherValues = _RoundedTimes | _WrappedNumbers
 
 
 def _wrapped(value: int, bits: int) -> int:
-    """Return a number as Java has it in so many bits."""
+    """Return a number as Java stores it in ``bits`` bits."""
     least = -(1 << (bits - 1))
     return (value - least) % (1 << bits) + least
 

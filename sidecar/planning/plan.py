@@ -69,7 +69,8 @@ class Plan(Summarized):
     stored: StoredPages | None = field(default=None, repr=False)
     """The source from which a scan reads more page indexes of these files."""
     keys: KeySet | None = field(default=None, repr=False)
-    """Keys, one of which a row must have too. ``row_filter`` has only the smallest and the largest of them."""
+    """Keys of a join. A row must also have one of them. ``row_filter`` has only the smallest and the largest of
+    them."""
     equality_deletes: frozenset[str] = frozenset()
     """Paths of kept files to which equality deletes may apply. Neither sidecar nor pyiceberg applies these."""
     sequence_numbers: Mapping[str, int] = field(default_factory=dict, repr=False)

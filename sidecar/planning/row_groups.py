@@ -28,7 +28,7 @@ class KeptRowGroups:
     """The row groups as they were indexed."""
     rows: tuple[RowRanges, ...]
     denied: frozenset[int] = frozenset()
-    """Ordinals of the row groups that filters dropped; page indexes dropped the others of which no row is left."""
+    """Ordinals of the row groups that filters dropped. Page indexes dropped all others without a row that is left."""
     places: tuple[tuple[int, int], ...] = ()
     """The numbers of the file and of its first unit in each segment that lists the file."""
     stored: dict[tuple[int, int], StoredPageIndex] = field(default_factory=dict)

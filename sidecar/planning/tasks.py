@@ -94,7 +94,7 @@ class Evaluators:
         self.metrics: Callable[[DataFile], bool] = self._counted(metrics_evaluator(planner))
 
     def spend(self, times: float = 1) -> None:
-        """Count that all predicates are compared so many times. Raises :class:`PlanStopped` beyond the budget."""
+        """Count ``times`` comparisons of all predicates. Raises :class:`PlanStopped` beyond the budget."""
         if self._budget is not None:
             self._budget.spend(int(self._cost * times))
 
@@ -153,7 +153,8 @@ class Evaluators:
         return InclusiveMetricsEvaluator(schema, asked, planner.case_sensitive).eval
 
     def residual(self, file: DataFile, spec_id: int) -> BooleanExpression:
-        """Return what is left of the predicate for the rows of a file, given its partition: made once for each."""
+        """Return the rest of the predicate for the rows of a file, given its partition. It is made once for each
+        partition."""
         key = spec_id, len(file.partition), partition_of(file)
         if key not in self._residuals:
             self.spend()
@@ -294,7 +295,7 @@ def evaluators_of(scan: DataScan) -> Evaluators:
 
 
 def _restricted_to(node: BooleanExpression, names: set[str]) -> BooleanExpression:
-    """Return an expression without NOT that more rows meet: it asks nothing of columns without one of these names."""
+    """Return a wider expression without NOT, with predicates on columns of these names alone."""
     if isinstance(node, And | Or):
         return type(node)(_restricted_to(node.left, names), _restricted_to(node.right, names))
     is_other = isinstance(node, UnboundPredicate) and node.term.name not in names  # type: ignore[attr-defined]
@@ -359,16 +360,17 @@ class _NullSafeResiduals(ResidualEvaluator):
 class _Planner(ManifestGroupPlanner):
     """pyiceberg's planner, of which :class:`Evaluators` and :class:`TaskMaker` use the evaluators."""
 
-    # The evaluators and tasks differ from pyiceberg's in six steps: 1. Evaluators of bounds get :func:`for_bounds` of
-    # the filter, those of manifests and partitions get :func:`for_partitions`, both after :func:`keeping_struct_nulls`.
-    # Predicates are projected onto partitions by :func:`project`. Residuals are those of the filter itself. All bind to
-    # a schema with the NULLs of structs. 2. Delete manifests are ruled out by the smallest sequence number of the data
-    # files that are kept. pyiceberg takes that of the manifests that it is given, which would drop deletes that apply
-    # to files of the others. 3. Partition values of type UUID are compared as bytes, as literals are. For pyiceberg
-    # none of them is equal. A partition of which a manifest lacks values may match. 4. Residuals are made by
-    # :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`. 5. Manifests are read by
-    # :func:`live_entries`. 6. :class:`SnapshotDeletes` says which delete files apply. :meth:`Evaluators.deletes_match`
-    # says which are needed.
+    # The evaluators and tasks differ from pyiceberg's in six steps:
+    # 1. Evaluators of bounds get :func:`for_bounds` of the filter, those of manifests and partitions get
+    #    :func:`for_partitions`, both after :func:`keeping_struct_nulls`. Predicates are projected onto partitions by
+    #    :func:`project`. Residuals are those of the filter itself. All bind to a schema with the NULLs of structs.
+    # 2. Delete manifests are ruled out by the smallest sequence number of the data files that are kept. pyiceberg takes
+    #    that of the manifests that it is given, which would drop deletes that apply to files of the others.
+    # 3. Partition values of type UUID are compared as bytes, as literals are. For pyiceberg none of them is equal. A
+    #    partition of which a manifest lacks values may match.
+    # 4. Residuals are made by :class:`_NullSafeResiduals`, and are the whole filter if a partition is :func:`in_doubt`.
+    # 5. Manifests are read by :func:`live_entries`.
+    # 6. :class:`SnapshotDeletes` says which delete files apply. :meth:`Evaluators.deletes_match` says which are needed.
 
     def __init__(self, planner: ManifestGroupPlanner) -> None:
         self._wide = keeping_struct_nulls(planner.row_filter, planner.table_metadata.schema())

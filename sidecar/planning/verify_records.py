@@ -90,7 +90,7 @@ def _recorded_column_problems(
     for field_id, bounds_of_all in columns.bounds.items():
         rows = zip(*(column.to_pylist() for column in bounds_of_all.slice(first, len(live)).columns), strict=True)
         for file, bounds, row in zip(live, known, rows, strict=False):
-            # A merge knows no bounds of files of the segments that had none of the field.
+            # A merged segment lacks bounds of files whose segments had no bounds of the field.
             if any(value is not None for value in row) and (field_id not in bounds or row != astuple(bounds[field_id])):
                 text = f"the bounds of {file.file_path} differ from those in its manifest"
                 yield problem_in(path, text, column=column_names(table, [field_id]))

@@ -24,7 +24,7 @@ class PuffinFooterInfo(Result):
     length: int
     """The length of the footer with its framing."""
     payload_length: int
-    """The length of the JSON in it, as it is stored."""
+    """The stored length of the footer's JSON."""
     compressed: bool
     """Whether the JSON is compressed."""
 

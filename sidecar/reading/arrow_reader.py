@@ -226,7 +226,8 @@ class TableReader:
             for batch in _batches_of(task.file, file, fragment, view, by_arrow):
                 if not batch.num_rows:
                     continue
-                rows = batch  # not a table: without columns, if the file has none of them, a table's take has no rows
+                # Not a table: if the file lacks all columns, the take of a table without columns has no rows.
+                rows = batch
                 if deleted:
                     rows = rows.take(np.setdiff1d(np.arange(first_row, first_row + len(batch)), gone) - first_row)
                     first_row += len(batch)

@@ -140,7 +140,7 @@ def scan_batches(
 def _is_file(source: Table | AnyPath | Source, at: int | str | None) -> TypeGuard[AnyPath | Source]:
     """Return whether ``source`` is a file. Raises :class:`UsageError` if a snapshot of it is asked for.
 
-    A text without a slash and a usual ending, of which there is no file, is the name of a table.
+    A text without a slash and without a usual ending that names no file is the name of a table.
     """
     if isinstance(source, str):
         is_file = "/" in source or source.endswith(DATA_ENDINGS) or os.path.lexists(source)

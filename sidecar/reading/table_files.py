@@ -85,7 +85,7 @@ class DataFileReader:
     met_often: Event = field(default_factory=Event)
     """Set when many rows of a file matched an equality: the next files are not sampled for few matches."""
     first_sample: Lock = field(default_factory=Lock)
-    """Taken by the first file of which an equality may leave few rows."""
+    """Taken by the first file in which an equality may leave few rows."""
     sampled: Event = field(default_factory=Event)
     """Set when that file has been read, or is left to pyiceberg."""
 

@@ -1,7 +1,7 @@
 """The way to open each type of blob of a field, and its name in ``inspect``.
 
 The directory of a sidecar has the tables of contents of all blobs. A form decodes one of them and returns a reader of
-the blob. Nothing of the blob itself is read then.
+the blob, without a read of the blob itself.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class StoredSize:
 
     @property
     def is_worn(self) -> bool:
-        """Whether so many files are gone that the segment is rewritten."""
+        """Whether the segment is rewritten because many of its files are gone."""
         return (self.files - self.live) * GONE_SHARE > self.files
 
 

@@ -25,7 +25,8 @@ class SegmentMerge:
     keys: Mapping[int, FieldKey]
     """The keys of fields whose blobs are encrypted in the merged segment."""
     owners: Mapping[tuple[int, str], Owners]
-    """Where the index of each unit comes from, by field id and kind, for kinds of which the newest index stays."""
+    """The segment from which each unit's index comes, by field id and kind, for kinds of which the newest index
+    stays."""
 
     def owned(self, kind: str) -> Iterator[tuple[int, Owners]]:
         """Yield the fields, in order, with the owners of their indexes of a kind."""

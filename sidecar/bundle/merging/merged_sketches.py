@@ -73,7 +73,8 @@ def _stored_fields(source: SourceSegment) -> list[int]:
 
 
 def _check_sketches(checked: CheckedSegment, field_id: int) -> None:
-    """Add the sound sketches of a blob, and the files of the others; all files if nobody knows which groups it has."""
+    """Add the sound sketches of a blob, and the files of damaged ones; all files if the groups of the blob are
+    unknown."""
     damaged, sound = np.zeros(checked.segment.num_files, np.bool_), list[SketchGroup]()
     try:
         for group in checked.segment.sketch_blobs[field_id].load(damaged):

@@ -168,7 +168,7 @@ def _merge_owned(
 def _merge_counted(
     sources: Sequence[CheckedSegment], units: MergedUnits, key: tuple[int, str], states: _States
 ) -> None:
-    """A sketch counted a unit if some segment says so."""
+    """Merge the coverage of sketches: a unit is counted if the sketch of any segment counted it."""
     for number, source in enumerate(sources):
         coverage = source.coverage.get(key)
         if coverage is None:

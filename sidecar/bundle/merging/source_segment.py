@@ -1,4 +1,4 @@
-"""A segment that is merged: as it is stored, and what of it is sound once it was checked."""
+"""A segment that is merged: as it is stored, and its sound parts once it was checked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SourceSegment:
     sketches: Sequence[FieldSketches] = ()
     """Sketches of groups that were counted again. ``keep`` leaves out the blobs that they replace."""
     has_damage: bool | None = None
-    """Whether filters or indexes are damaged, ``None`` if nobody has looked. Damage is not copied."""
+    """Whether filters or indexes are damaged; ``None`` before a check. Damage is not copied."""
 
     @cached_property
     def entries(self) -> list[TocEntry]:

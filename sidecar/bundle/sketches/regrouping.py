@@ -16,7 +16,7 @@ from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.filters.theta import ThetaSketch
 
 MOST_FILES = 256
-"""The most files of a group: so many are read again after removals, at worst."""
+"""The most files of a group. After removals all files of a group may have to be read again."""
 MOST_BYTES = 8 << 30
 """The most bytes of a group's files; a larger file is a group of its own."""
 NO_FILE = -1

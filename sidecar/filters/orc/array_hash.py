@@ -23,7 +23,7 @@ from sidecar.filters.orc.encoding import OrcEncoding
 _UNITS = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}
 """Unit of an Arrow timestamp -> counts in a millisecond; seconds are converted to milliseconds first."""
 _BLOCK = 512
-"""Decimals of which some are hashed as text in memory; their text stays in the first-level cache."""
+"""Decimals in one step, if some are hashed as text. Their texts stay in the first-level cache."""
 _TEXT_WIDTH = 48
 
 

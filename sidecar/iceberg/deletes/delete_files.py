@@ -101,7 +101,7 @@ class DeleteFile:
     spec_id: int
     partition: PartitionTuple
     is_partitioned: bool = True
-    """Whether the spec divides files at all."""
+    """Whether the spec divides the files: one without fields, or with void ones alone, does not."""
     is_doubtful: bool = False
     """Whether the partition is not known: the table lacks the spec, or the manifest lacks some of its fields."""
 

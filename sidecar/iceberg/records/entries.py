@@ -32,7 +32,7 @@ _LIVE = {status.value: status for status in (ManifestEntryStatus.EXISTING, Manif
 
 
 class ListedDataFile(DataFile):
-    """A data file of a walked record. What is not set here is decoded, with all of the record, when it is looked at."""
+    """A data file of a walked record. A property that is not set here decodes the whole record when it is looked at."""
 
     content = DataFileContent.DATA
     file_path: str = ""
@@ -66,7 +66,7 @@ def _decoded_file(values: list[Any], spec_id: int) -> DataFile:
 
 @dataclass(frozen=True)
 class StoredRecords:
-    """Records of one writer schema as a units table has them, and what it says of the data file of each."""
+    """Records of one writer schema from a units table, with the table's columns about the data file of each."""
 
     records: Sequence[bytes]
     paths: Sequence[str]

@@ -181,7 +181,7 @@ def decode_statistics(
 
 
 def unknown_statistics(message: Message, column: OrcColumn, contradiction: str) -> ColumnStatistics:
-    """Return what is known by statistics that are false: nothing."""
+    """Return statistics that prove nothing, in place of false ones."""
     return ColumnStatistics(
         num_values=None,
         has_null=True,

@@ -199,7 +199,7 @@ class FileStatistics:
         try:
             return statistics(column)
         except DamagedFileError:
-            return None  # it is raised where somebody asks for it
+            return None  # it is raised when the statistics are asked for
 
     def _column_in_part(
         self, part: int, messages: Sequence[bytes], rows: int, column: OrcColumn, zone: str | None

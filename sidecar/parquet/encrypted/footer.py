@@ -103,7 +103,8 @@ def _check_twin(name: str, keys: EncryptionKeys) -> None:
 
 
 def _check_plain(metadata: Struct, tail: Tail) -> None:
-    """Raise :class:`DamagedFileError` if a footer without a declaration has encrypted columns: somebody removed it."""
+    """Raise :class:`DamagedFileError` if a footer without a declaration has encrypted columns: the declaration was
+    removed."""
     chunks = (chunk for group in metadata.structs(4) or () for chunk in group.structs(1) or ())
     if _SIGNING_KEY in metadata.fields or any({_CRYPTO, _ENCRYPTED_METADATA} & c.fields.keys() for c in chunks):
         raise DamagedFileError("the footer does not say how its columns are encrypted", offset=tail.offset)

@@ -36,9 +36,9 @@ class CheckedPages(ObservingSource):
         self._chunk: tuple[int, int, str] | None = None
         """Start, end and column of the chunk that the next byte is in, while its pages can be followed."""
         self._header = b""
-        """The bytes of a header that goes on in the next block."""
+        """The first bytes of a header that continues in the next block."""
         self._page: PageHeader | None = None
-        """The page whose body goes on in the next block."""
+        """The page whose body continues in the next block."""
         self._crc = 0
 
     def read(self, offset: int, length: int) -> bytes:
@@ -83,7 +83,7 @@ class CheckedPages(ObservingSource):
                 if len(text) == most:
                     return self._leave_chunk(chunk)
                 if len(text) == known + len(data):
-                    self._header = text  # it goes on in the next block
+                    self._header = text  # it continues in the next block
                     return len(data)
                 length *= 8
             except (DamagedFileError, UnsupportedFeatureError):

@@ -325,7 +325,7 @@ _HIGHEST_CHARACTER = chr(0x10FFFF).encode()
 
 
 def _without_last_character(bound: bytes) -> bytes:
-    """Return what is before the last byte, or character in UTF-8, that a writer can have raised."""
+    """Return the bytes before the last byte, or the last UTF-8 character, that a writer may have raised."""
     stem = bound.rstrip(b"\x00\xff")  # what cannot be raised stays, or becomes 0
     while stem.endswith(_HIGHEST_CHARACTER):
         stem = stem[: -len(_HIGHEST_CHARACTER)]

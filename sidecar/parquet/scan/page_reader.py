@@ -65,7 +65,7 @@ _MANY_RANGES = 64
 
 @dataclass
 class PageCounts:
-    """Counts of what was read, over all row groups of a scan."""
+    """Counts the data pages that a scan read, over all row groups, and collects warnings."""
 
     data_pages: int = 0
     warnings: list[str] = field(default_factory=list)
@@ -333,7 +333,7 @@ class RowGroupReader:
         return _rows_of_held(PartCursor(*parts).take(number), rows, RowRanges.all(number))
 
     def _give_up(self, part: SchemaPart, why: str) -> None:
-        """Use the offset indexes of a part no more. Raises :class:`NarrowedByFalseIndexError` if rows are missing."""
+        """Stop using the offset indexes of a part. Raises :class:`NarrowedByFalseIndexError` if rows are missing."""
         self._doubt(self._chunk(part.leaves[0].index), why)
         leaves = {leaf.index for leaf in part.leaves}
         self._offset_indexes |= dict.fromkeys(leaves)

@@ -55,7 +55,7 @@ class Reasons:
 
     @classmethod
     def all(cls, count: int, reason: KeptReason) -> Reasons:
-        """Return one reason for so many files."""
+        """Return the same reason for each of ``count`` files."""
         return cls(np.zeros(count, np.int16), (reason,))
 
     def put(self, at: SetRows, reason: KeptReason) -> Reasons:
@@ -166,7 +166,8 @@ class FileSet(Generic[S_co]):
 
     @cached_property
     def entries(self) -> Sequence[ManifestEntry]:
-        """The manifest entries of the files that are left, which were read. Once: callers take a manifest at a time."""
+        """The manifest entries that were read, of the files that are left. They are looked up once: callers take a
+        manifest at a time."""
         return [self.source.entries[row] for row in self.rows.tolist()]
 
     def within(self, rows: RowRanges, by: DroppedBy) -> FileSet[S_co]:

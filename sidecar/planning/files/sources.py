@@ -24,7 +24,8 @@ from sidecar.iceberg.statistics_files.sidecar_files import Places, SidecarFiles,
 from sidecar.planning.files.file_set import FileSet, Line, RowSpans, SetRows
 
 Kind = tuple[int, int]
-"""A spec id, and the number of the Avro schema of records. Partition tuples compare only within one of each."""
+"""A spec id, and the number of the Avro schema of records. Partition tuples compare only within one spec and one
+schema."""
 NOWHERE = Places.joined([])
 
 
@@ -87,7 +88,7 @@ class ListedManifests:
     def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
         """Return the rows themselves, and the places of the files in other segments that list them.
 
-        The order of a manifest's files is one in all segments.
+        All segments list the files of a manifest in the same order.
         """
         found = [Places(np.arange(len(rows)), rows)]
         manifests = self.manifest_of(rows) if len(self.files.segments) > 1 else rows

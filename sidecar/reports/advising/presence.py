@@ -47,9 +47,10 @@ class Shares:
         return (one.found + self.mean) / (one.asked + 1)
 
     def in_file(self, one: Presence, row_groups: float) -> float:
-        """Return the chance that a file of so many row groups has a value."""
+        """Return the chance that a file of ``row_groups`` row groups has a value."""
         return float(1 - (1 - self.of(one)) ** row_groups)
 
     def in_neighbour(self, row_groups: float) -> float | None:
-        """Return the chance that a neighbouring file of so many row groups has a value; ``None`` if it is not known."""
+        """Return the chance that a neighbouring file of ``row_groups`` row groups has a value; ``None`` if it is not
+        known."""
         return None if self.near is None else 1 - (1 - self.near) ** row_groups

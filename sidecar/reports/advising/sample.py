@@ -46,7 +46,7 @@ class SampledChunk:
     has_page_index: bool
     """Whether the file has a page index of the column."""
     filter_bytes: int | None
-    """The bytes of the file's own filters of the column; 0 if nobody says, ``None`` without any."""
+    """The bytes of the file's own filters of the column; 0 if they are unknown, ``None`` without filters."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Sample:
     files: dict[int, SampledFile] = field(default_factory=dict)
     """By the file's ordinal in the listing."""
     neighbours: set[frozenset[int]] = field(default_factory=set)
-    """The pairs of files of which one is in the sample because it follows the other."""
+    """The pairs of files in which one is in the sample because it follows the other."""
     chunks: dict[int, list[SampledChunk]] = field(default_factory=dict)
     """By field id."""
     missing: dict[int, set[int]] = field(default_factory=dict)

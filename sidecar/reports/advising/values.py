@@ -48,7 +48,7 @@ class UnitCount:
 
 @dataclass(frozen=True)
 class SampledValues:
-    """What is known of a column in one row group (ORC: in one stripe)."""
+    """The sampled values of a column in one row group (ORC: in one stripe)."""
 
     units: tuple[UnitCount, ...]
     """The parts that get a filter each: a Parquet row group is one, an ORC stripe has one for each stride."""

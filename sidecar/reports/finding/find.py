@@ -345,7 +345,7 @@ class _Search:
 
 
 def _record(hit: _Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter[str], equality: Iterable[str]) -> None:
-    """Record what a snapshot says of the rows of a hit; what is neither live nor in doubt is deleted."""
+    """Record the rows of a hit in a snapshot: live, in doubt, and deleted, which all others are."""
     for text, rows in hit.rows.items():
         hit.snapshots.setdefault(text, []).append(
             RowsInSnapshot(

@@ -126,5 +126,5 @@ def _data_file(path: str, access: Access) -> DataFile | None:
         record_count=0,
         file_size_in_bytes=size,
     )
-    file.spec_id = -1  # its partition is not known, so no partition value is taken for that of a column
+    file.spec_id = -1  # its partition is unknown, so no column takes its value from it
     return file
