@@ -91,6 +91,7 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
             if wanted is None or entry.leaf.index in wanted
         }
         lacking: dict[tuple[str, int, int], str] = {}
+        # Indexes of a locked chunk could not be compared with its values, so none is restored.
         locked = {(c.row_group, c.leaf.index) for group in self._footer.row_groups for c in group.columns.locked}
         for place in locked:
             if parts.pop(place, None) is not None:

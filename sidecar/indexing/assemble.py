@@ -164,6 +164,7 @@ def collect(files: Sequence[SnapshotFile], records: Sequence[StageResult]) -> St
         elif record.kind == "sketch":
             parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
     units: list[SegmentUnit] = []
+    # A file comes in pieces, so only now it shows whether a row group is missing. Then the whole file fails.
     for file in files:
         found = entries.get(file.ordinal, {})
         reason = "" if file.ordinal in failed or file.not_indexable else _why_not_whole(found, file.record_count)

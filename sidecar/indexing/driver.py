@@ -199,6 +199,7 @@ class _Build:
         indexed.encrypted = encrypted
         self._check_any_read(indexable, indexed)
         self._check_protected(indexed)
+        # Earlier segments have sketches of files that this run did not read; counts are unions with them.
         for field_id, sketch in counts.sketches.items():
             indexed.count(field_id, sketch)
         for field_id in indexed.sketches:

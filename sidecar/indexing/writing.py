@@ -129,6 +129,7 @@ class Registrar:
 
             carried = self._carried(carrier, replaced)
             new = None
+            # A sidecar has a segment at least: if none is carried, one without files is written.
             if selection.files or (self.plan.columns and not carried):
                 new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
             entries = carrier.write(writer, carried, new, place)

@@ -99,6 +99,7 @@ def integers_v1(
     place: NDArray[np.int64],
 ) -> int:
     """Decode RLE version 1: c + 3 values from a base with a step of -128 to 127, or 256 - c varints."""
+    # Skipped values have positions below 0: they are decoded, because the next ones follow them, and not stored.
     filled = -skip
     begin = at
     count = 0

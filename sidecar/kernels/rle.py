@@ -99,6 +99,8 @@ def mark_used(data: Any, words: Any, at: int, end: int, width: int, count: int, 
         if values < 0:
             return -1
         if packed:
+            # A fast value comes from a whole word. The last ones are read byte by byte: their words would reach beyond
+            # the data.
             fast = values
             while fast > 0 and begin + (((fast - 1) * width) >> 3) >= len(words):
                 fast -= 1

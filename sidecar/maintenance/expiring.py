@@ -184,6 +184,8 @@ def _decide(table: Table, older_than: timedelta, retain_last: int) -> _Decision:
 
     users: dict[tuple[int, str], list[str]] = {}
     for name, ref in sorted(table.metadata.refs.items()):
+        # Plans use the first sidecar of a snapshot, so further entries of the same snapshot do not count as nearest
+        # ones.
         by_snapshot = groupby(registered_for(table, ref.snapshot_id), attrgetter("snapshot_id"))
         first = (next((one for one in some if contents(one).is_sidecar), None) for _, some in by_snapshot)
         for entry in islice(filter(None, first), retain_last):

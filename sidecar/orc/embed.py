@@ -198,10 +198,12 @@ def _write_stripe(source: Source, tail: OrcTail, stripe: Stripe, target: Target,
         if stream.kind in FILTER_STREAMS:
             filter_bytes += stream.length
         if stream.kind == "ROW_INDEX" and stream.column in given.new:
+            # Readers expect the filter of a column directly behind its row index.
             copied.flush()
             target.write(given.new[stream.column])
             listed.append(_stream(stream.column, len(given.new[stream.column])))
     copied.flush()
+    # New filters are written behind row indexes. If a column has none, its filters are missing in the length.
     added = sum(len(data) for data in given.new.values())
     if target.position - start != stripe.index_length + stripe.data_length - dropped + added:
         raise UnsupportedFeatureError(

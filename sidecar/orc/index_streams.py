@@ -210,6 +210,7 @@ def _index(
                 found[kind] = groups.filters(stream, fetched[stream])
             except SidecarError as error:
                 problems[kind] = error
+    # Readers that know BLOOM_FILTER_UTF8 ask it alone.
     best = BLOOM_FILTER_UTF8 if BLOOM_FILTER_UTF8 in by_kind else BLOOM_FILTER
     return StripeIndex(
         column=column,

@@ -179,6 +179,7 @@ def fields_of(data: DataT) -> Iterator[tuple[int, int, int | DataT]]:
     at, end, count = 0, len(data), 0
     try:
         while at < end:
+            # Nearly all tags and lengths have one byte, which is read without a call.
             tag = data[at]
             at += 1
             if tag >= 0x80:

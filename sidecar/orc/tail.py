@@ -259,6 +259,7 @@ def read_tail(source: Source) -> OrcTail:
             )
         postscript_offset = size - 1 - postscript_length
         raw = data[-1 - postscript_length : -1]
+        # Old writers put no magic into the postscript. Then the file must begin with one.
         if not raw.endswith(MAGIC):
             _check_magic(source.read(0, len(MAGIC)), postscript_offset)
         with located(source.name, offset=postscript_offset):

@@ -418,6 +418,7 @@ def _chunk(chunk: Struct, leaf: Leaf, ordinal: int, num_rows: int, created_by: s
             column=leaf.path,
             found=f"{'.'.join(meta.texts(3) or ())}, type {meta.integer(1)}",
         )
+    # The plain part of a locked chunk may lack num_values. Nothing relies on it, because no values are read.
     number = meta.integer(4) or 0
     num_values = meta.count(5, "num_values") if not _is_locked(chunk) else meta.integer(5) or 0
     encodings = tuple(meta.integers(2) or ())

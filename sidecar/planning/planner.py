@@ -185,6 +185,7 @@ class Planning:
                 self._use.listed = len(chosen.lines) - chosen.manifests_opened
                 entries = {at: files.entries[rows] for at, files, rows in chosen.by_manifest}
                 kept = kept_tasks(self._maker.tasks(entries, deletes), chosen)
+        # Row groups come last, in a step of their own: if the sidecar fails here, the tasks stay as they were.
         with self._errors():
             kept = by_row_groups(kept, opened, self.question, self._keys)
         deleted = frozenset(task.file.file_path for task in kept.tasks if deletes.may_apply_to(task.file.file_path))

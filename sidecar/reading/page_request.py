@@ -61,6 +61,7 @@ class PagePlanner:
         """
         view = self._view
         known, limits = self._known(kept), self._limits(kept)
+        # pyiceberg numbers rows before it filters them if rows are deleted, so it reads all row groups then.
         scanned = view.scanned_row_groups(self._fragment) if deleted is None else None
 
         def unlimited(group: RowGroup) -> RowRanges:

@@ -41,6 +41,7 @@ def check_segment(source: SourceSegment) -> CheckedSegment:
     segment cannot be merged, and :class:`sidecar.errors.StorageError` if it cannot be read now.
     """
     segment = source.segment
+    # A merge would lose blobs of unknown types, so a segment that has some stays as it is.
     unknown = {entry.blob_type for entry in segment.entries[1:]}.difference(KIND_OF_BLOB)
     if unknown:
         raise UnsupportedFeatureError("the segment has blobs that cannot be merged", found=", ".join(sorted(unknown)))

@@ -84,6 +84,7 @@ def encode_units_blob(header: SegmentHeader, table: UnitsTable) -> UnitsBlob:
     writer.add(SCHEMAS, [arrow_tables.encode_schemas(table.schemas)])
     parts = _parts(files, FILES_PER_FINGERPRINTS)
     fingerprints = (b"".join(fingerprint(file.identity) for file in part) for part in parts)
+    # A lookup reads the end of the blob first. Few fingerprints come with it; many would take the place of other parts.
     small = len(files) * FINGERPRINT_BYTES <= TAIL_FINGERPRINTS
     if not small:
         writer.add(FINGERPRINTS, fingerprints)

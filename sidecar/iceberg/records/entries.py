@@ -105,6 +105,8 @@ class EntryMaker:
         """
         stored, found = self.stored, list[tuple[int, ManifestEntry]]()
         status = self._columns.numbers[_STATUS][rows]
+        # By the specification, added entries inherit sequence numbers; in manifests of version 1, whose number is 0,
+        # all do.
         inherits = (status == ManifestEntryStatus.ADDED.value) | (line.sequence_number == 0)
         snapshots = self._inherited(_SNAPSHOT, rows, line.added_snapshot_id, np.ones(len(status), np.bool_))
         sequences = self._inherited(_SEQUENCE, rows, line.sequence_number, inherits)
@@ -126,6 +128,7 @@ class EntryMaker:
             *spans,
             strict=True,
         )
+        # Local names, because the loop below runs once for each file of a manifest.
         decode, spec_id, formats, partitions = (
             self.decoder.decode,
             line.partition_spec_id,

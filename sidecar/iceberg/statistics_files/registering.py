@@ -138,6 +138,7 @@ def register(
             merge.close()
         entry = statistics_entry(path, snapshot, written, merge)
         hit("register: commit")
+        # A removal of unreferenced files may be about to delete a file of this age: write another one.
         if time.time() - started > REGISTRABLE_FOR:
             delete_file(now, path)
             continue
@@ -401,6 +402,7 @@ def register_again(
 
     def decide(now: Table, displaced: Displaced) -> Changes:
         entries = statistics_of(now)
+        # The snapshot expired after our commit: remove our entry, and set those that it replaced again.
         if again and now.metadata.snapshot_by_id(snapshot_id) is None:
             back = {one: old for one, old in removed.items() if one not in entries}
             ours: Changes = {snapshot_id: None} if entries.get(snapshot_id) == (again[0],) else {}

@@ -76,6 +76,7 @@ class AdmittedFiles:
         for file in listing.files:
             found = bounds.of(file.data_file, field_id)
             low, high = found.lower[0], found.upper[0]
+            # A file without values is kept by no lookup of a value.
             if found.all_null[0]:
                 continue
             group = self._groups.setdefault(self._key(file), _Ranges())

@@ -246,6 +246,7 @@ class _Search:
             job: tuple[tuple[QuestionKey, str], Candidate],
         ) -> tuple[Counter[str] | SidecarError, list[ValueTrace]]:
             (key, _), candidate = job
+            # Statistics may have a value that no row has, so traces are looked for in each file.
             traces = list(traces_in_file(self.table, self._by_key[key], candidate.file, self._access))
             try:
                 return self._readers[key].count(candidate.file), traces

@@ -108,6 +108,7 @@ class ScanPlanner:
             return PlanAnswer(scan.encode(tasks, is_plan=True), scan.facts(len(tasks)))
         ordinals, extra = scan.ordinals(), scan.sentinels()
         ranges = self._ranges(ordinals, scan.files.starts[-1], request)
+        # Requests for further pages find the plan in memory. A worker without it plans again, by the token.
         if len(ranges) > 1:
             self._plans.get(_plan_key(table, identifier, snapshot, request, caller), lambda: ordinals)
         tokens = [
