@@ -10,9 +10,11 @@ import pyarrow.orc as po
 import pyarrow.parquet as pq
 import pytest
 
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex
 from sidecar.data_files.formats import has_encrypted_footer, open_file, open_with, read_metadata
 from sidecar.data_files.open_file import OpenFile
 from sidecar.data_files.open_orc import OpenOrc
+from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource
@@ -76,3 +78,22 @@ def test_another_format_is_refused_by_name() -> None:
     encrypted = Path(__file__).parents[1] / "data" / "parquet" / "apache_uniform_encryption.parquet.encrypted"
     assert has_encrypted_footer(LocalSource(str(encrypted)))
     assert not has_encrypted_footer(BytesSource(b"ORC" + bytes(40)))
+
+
+def test_only_a_proven_page_index_of_the_same_place_is_taken_without_a_look(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(TABLE.select(["k"]), path, row_group_size=20_000, write_page_index=True)
+    file = open_file(LocalSource(path))
+    assert isinstance(file, OpenParquet)
+    leaf, kind = file.leaves[0], file.index_kind(0, file.leaves[0], "id")
+    own = [found.pieces for part in (0, 1) for found in file.own_indexes(part, file.leaves, ["page-index"])]
+
+    def reason(pieces: tuple[bytes, ...], is_proven: bool) -> str:
+        restored = file.column_part(0, leaf).restored(StoredPageIndex(*pieces, kind), is_proven)
+        assert (restored.column_index, restored.offset_index) == (pieces if not restored.reason else (None, None))
+        return restored.reason
+
+    assert [reason(own[0], is_proven) for is_proven in (True, False)] == ["", ""]
+    damaged = b"no column index", own[0][1]
+    assert [bool(reason(damaged, is_proven)) for is_proven in (True, False)] == [False, True]
+    assert ["other pages" in reason(own[1], is_proven) for is_proven in (True, False)] == [True, True]
