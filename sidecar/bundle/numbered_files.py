@@ -118,8 +118,7 @@ class NumberedFiles:
     def count_flags(self, flags: Flags, numbers: Ordinals) -> Ordinals:
         """Return how many units of each file have a flag. ``flags`` is bool[units]."""
         before = np.concatenate(([0], np.cumsum(flags)))
-        counts: Ordinals = before[self.unit_ranges[numbers + 1]] - before[self.unit_ranges[numbers]]
-        return counts
+        return before[self.unit_ranges[numbers + 1]] - before[self.unit_ranges[numbers]]
 
     def in_some_unit(self, flags: Flags, numbers: Ordinals) -> Flags:
         """Return bool[numbers]: whether a flag is set in some unit of the file."""

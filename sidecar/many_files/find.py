@@ -163,8 +163,6 @@ class _FileSearch:
         if local_path(path) is not None:
             return _LocalFolders(self.failed)
         check_scheme(path, self.access.io)
-        if "#" in path:
-            raise UsageError("a URL with '#' names another file: pyiceberg cuts it there", file=path)
         return _RemoteFolders(self.failed, path, self.access)
 
     def _matches(self, tree: _Folders, folder: str, pattern: Parts) -> Iterator[str]:

@@ -38,7 +38,9 @@ class ChecksLocations(Protocol):
 
 
 def check_scheme(url: str, io: FileIO | None) -> None:
-    """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open."""
+    """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open, and for a cut."""
+    if "#" in url:
+        raise UsageError("a URL with '#' names another file: pyiceberg cuts it there", file=without_credentials(url))
     scheme = url.partition("://")[0].lower()
     if io is None and scheme in ("http", "https", "ftp"):
         raise UsageError(
