@@ -19,7 +19,7 @@ from numba import types
 
 from sidecar.kernels._jit import INTEGER, helper, kernel, readable, writable
 from sidecar.kernels._tile import LANES as VECTOR
-from sidecar.kernels._tile import copy, exchange
+from sidecar.kernels._tile import copy, exchange, fetch_to_write, gathered
 
 LANES = 8
 """64-bit lanes of a tile; each transposes a matrix of its own."""
@@ -36,10 +36,18 @@ WORDS = 4
 CHUNK = 8
 """Regions that are processed together, so that their rows stay in the second-level cache from tile to tile."""
 
+AHEAD = CHUNK // 2 * WORDS
+"""Words after a block that is read whose cache line is fetched."""
+FAR = 256
+"""Bytes between rows from which their cache lines are fetched before they are written: no stream shows them."""
+
 TILES = writable(types.uint64)
 
 _exchange_far: Any = exchange(BAND, 32)
 _exchange_near: Any = exchange(ROW, 4)
+_gather8: Any = gathered(8, AHEAD)
+_gather4: Any = gathered(4, AHEAD)
+_gather2: Any = gathered(2, AHEAD)
 
 
 @helper
@@ -93,29 +101,29 @@ def slice_regions(
     """Write the bit rows of ``words`` (uint64[N * r * 4]) to ``out`` (uint8[r, >= 256 * row_stride]).
 
     Row b of region i starts at ``out[i, b * row_stride]`` and has ``row_bytes`` = ceil(N / 8) bytes. Bytes between
-    rows are not written. Bits beyond N are 0. ``tiles`` (uint64[WORDS * TILE]) is memory for the work, zeros at first.
+    rows are not written. Bits beyond N are 0. ``tiles`` (uint64[WORDS * TILE]) is memory for the work.
     """
-    region_stride = out.shape[1]
+    region_stride, stride = out.shape[1], regions * WORDS
     for chunk in range(0, regions, CHUNK):
         for first in range(0, members, MEMBERS):
             count = min(MEMBERS, members - first)
             width = min(MEMBERS >> 3, row_bytes - (first >> 3))
             lanes = _lanes_of(count)
-            second, third, fourth = _place_of(1, lanes), _place_of(2, lanes), _place_of(3, lanes)
             for region in range(chunk, min(regions, chunk + CHUNK)):
-                if count < MEMBERS:
-                    for at in range(len(tiles)):
-                        tiles[at] = 0
-                for member in range(count):
-                    source = ((first + member) * regions + region) * WORDS
-                    at = (member & 63) * LANES + (member >> 6)
-                    tiles[at] = words[source]
-                    tiles[second + at] = words[source + 1]
-                    tiles[third + at] = words[source + 2]
-                    tiles[fourth + at] = words[source + 3]
-                for tile in range(0, fourth + 1, TILE):
-                    _transpose(tiles, tile)
+                source = (first * regions + region) * WORDS
                 target = region * region_stride + (first >> 3)
+                for row in range(64):
+                    for word in range(WORDS if row_stride >= FAR else 0):
+                        fetch_to_write(out, target + (word * 64 + row) * row_stride + width - 1)
+                    if lanes == 8:
+                        _gather8(tiles, row * ROW, words, source, stride << 6, count - row)
+                    elif lanes == 4:
+                        _gather4(tiles, row * ROW, words, source, stride << 6, count - row)
+                    else:
+                        _gather2(tiles, row * ROW, words, source, stride << 6, count - row)
+                    source += stride
+                for tile in range(0, lanes // 2 * TILE, TILE):
+                    _transpose(tiles, tile)
                 for word in range(WORDS):
                     source = _place_of(word, lanes) * 8
                     for row in range(64):
