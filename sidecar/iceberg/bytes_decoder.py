@@ -24,7 +24,7 @@ _CODECS: Mapping[str, type[Codec] | None] = dict[str, type[Codec] | None](KNOWN_
 LEAST_LIMIT = 64 << 20
 """Bytes that the blocks of any file may have together, decompressed."""
 MOST_TIMES = 64
-"""How many times as long as the file its blocks may be. Manifests become ten times as long."""
+"""The most bytes of all blocks together, decompressed, for each byte of the file. Manifests reach ten."""
 _LONGEST = 70
 """Bits in the ten bytes that the longest varint has."""
 
@@ -71,7 +71,7 @@ class BytesDecoder(BinaryDecoder):
         self.read_int()
 
     def read_bytes(self) -> bytes:
-        """Return the next bytes, before which their number is."""
+        """Read a number, and return so many bytes after it."""
         return self.read(self.read_int())
 
     def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
@@ -125,7 +125,7 @@ class BlockReader:
 
 
 def _decompressed(codec: str, block: bytes, most: int) -> bytes:
-    """Return a block decompressed, or the first ``most`` bytes of it and one more."""
+    """Return a block decompressed; of a block of more than ``most`` bytes, the first ``most`` + 1."""
     if codec == "deflate":
         inflate = zlib.decompressobj(-15)
         found = inflate.decompress(block, most + 1)
@@ -145,7 +145,7 @@ def _decompressed(codec: str, block: bytes, most: int) -> bytes:
 
 
 def _length_of_snappy(block: bytes) -> int:
-    """Return the length that a snappy block states, for which memory is taken before anything is read."""
+    """Return the length that a snappy block states. The decoder allocates as much before it decodes."""
     length = 0
     for at, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << 7 * at

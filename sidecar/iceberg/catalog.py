@@ -208,8 +208,8 @@ def command_for(table: Table, verb: str, *options: str) -> str:
 def with_all_snapshots(table: Table) -> Table:
     """Return the table, loaded again if it was loaded without the snapshots that no branch and no tag names.
 
-    A REST catalog leaves them and their statistics entries out if pyiceberg is configured so. They look as if they had
-    expired. What :func:`open_table` and :func:`reload_table` return has them. Raises the errors of the latter.
+    A REST catalog leaves them and their statistics entries out if pyiceberg is configured so. Such snapshots look as if
+    they had expired. Tables of :func:`open_table` and :func:`reload_table` have them. Raises the errors of the latter.
     """
     return reload_table(table) if _leaves_out_snapshots(table.catalog) else table
 
@@ -235,7 +235,8 @@ def held(table: Table) -> Iterator[Table]:
 
 
 def show_commit(table: Table, later: Table | None = None) -> None:
-    """Refresh a caller's ``table`` after a commit: by ``later``, if the table was loaded since, or from its catalog.
+    """Refresh a caller's ``table`` after a commit: from ``later``, a version that was loaded after the commit, else
+    from its catalog.
 
     The commit has succeeded, even if this fails.
     """

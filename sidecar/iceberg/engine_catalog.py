@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class EngineCatalog(NoopCatalog):
     """A catalog whose tables are loaded and committed by an engine, whatever format version they have.
 
-    A commit sends the changes alone, so what pyiceberg does not know stays in the metadata.
+    A commit sends the changes alone, so parts that pyiceberg does not know stay in the metadata.
     """
 
     cannot_commit: str | None = None
@@ -38,7 +38,7 @@ class EngineCatalog(NoopCatalog):
 
     @staticmethod
     def _delete_old_metadata(*_: Any) -> None:
-        """Do nothing: the engine deletes old versions of the metadata itself where the table says so."""
+        """Do nothing: the engine itself deletes old versions of the metadata, as properties of the table say."""
 
 
 def refuse_read_only(table: Table) -> None:

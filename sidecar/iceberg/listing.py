@@ -107,7 +107,7 @@ class SnapshotFile:
     """Source field id of each identity partition field -> whether the entry's bounds prove that a column stored in
     the file has only the partition's value."""
     not_indexable: str | None
-    """Why sidecar does not index this file (its format); ``None`` if it does."""
+    """The reason why sidecar does not index this file (its format); ``None`` if it does."""
 
     @cached_property
     def bounds(self) -> Mapping[int, EntryBounds]:
@@ -194,7 +194,8 @@ def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterab
 
 
 def readers_of(lines: Sequence[ManifestFile]) -> int:
-    """Return how many threads read manifests: for local ones one, because no thread decodes while another one does."""
+    """Return how many threads read manifests. Local ones get one thread, because decoding holds the interpreter's
+    lock."""
     return 1 if all(local_path(line.manifest_path) is not None for line in lines) else READERS
 
 
@@ -221,8 +222,9 @@ def live_entries(io: FileIO, line: ManifestFile, version: TableVersion = DEFAULT
 def _check_whole(io: FileIO, line: ManifestFile, found: int) -> None:
     """Raise :class:`DamagedFileError` for a manifest that was truncated between two Avro blocks.
 
-    Only the number of its live files reveals that. It may have more than the list says: other readers read all of them,
-    too. Some writers count wrongly, so a manifest that has its length is whole; that is a warning.
+    Only the number of its live files reveals the truncation. A manifest may have more live files than the list says:
+    other readers read all of them, too. Some writers count wrongly, so a manifest of the stated length is whole, and
+    the wrong count is a warning.
     """
     expected = (line.added_files_count or 0) + (line.existing_files_count or 0)
     if found >= expected:

@@ -73,7 +73,7 @@ FoundTable: TypeAlias = TableName | str
 
 @dataclass(frozen=True)
 class TableOutcome(Generic[R]):
-    """What became of the work for one table: a result, or the error that ended it."""
+    """The outcome of the work for one table: a result, or the error that ended it."""
 
     table: str
     result: R | None
@@ -176,7 +176,7 @@ MOST_NAMED = 8
 
 
 def _namespaces(catalog: Catalog) -> str | None:
-    """Return the namespaces of a catalog as an error names them; ``None`` if nobody knows."""
+    """Return the namespaces of a catalog as an error names them; ``None`` if they are unknown."""
     try:
         names = sorted(".".join(one) for one in catalog.list_namespaces())
     except Exception:

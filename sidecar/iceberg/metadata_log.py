@@ -53,7 +53,7 @@ class TakenPlace(NamedTuple):
     path: str
     """The file of the entry that stands there now."""
     at: datetime
-    """When the version of the metadata was written that first had it."""
+    """The time of the first version of the metadata that had the entry."""
 
     @property
     def sentence(self) -> str:
@@ -74,7 +74,7 @@ def statistics_of(table: Table) -> Statistics:
 
 
 def names(entries: Iterable[StatisticsFile], path: str) -> bool:
-    """Return whether one of the entries is of the file ``path``."""
+    """Return whether one of the entries names the file ``path``."""
     return any(entry.statistics_path == path for entry in entries)
 
 
@@ -162,7 +162,7 @@ def taken_between(earlier: Table, later: Table, ours: Mapping[int, StatisticsFil
 def is_shown(earlier: Table, later: Table, ours: Mapping[int, StatisticsFile | None]) -> bool:
     """Return whether some version after ``earlier`` up to ``later`` shows one of our changes, or cannot be read.
 
-    ``False``: nothing of a commit with these changes is in the table's history.
+    ``False``: no commit with these changes is in the table's history.
     """
     is_same = later.metadata_location == earlier.metadata_location and statistics_of(later) == statistics_of(earlier)
     for version in () if is_same else _versions(earlier, later):

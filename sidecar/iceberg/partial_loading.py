@@ -125,7 +125,8 @@ def _named(blob: Any) -> str:
 
 
 def load_partly(catalog: Catalog, name: str | Identifier) -> PartlyLoaded | None:
-    """Load a table without what pyiceberg refuses; return ``None`` if neither SQL, REST nor an engine has the catalog.
+    """Load a table without the parts that pyiceberg refuses; return ``None`` if the catalog is neither SQL nor REST nor
+    an engine's.
 
     Raises the errors of pyiceberg.
     """
@@ -213,7 +214,8 @@ def names_of_other_formats(catalog: Catalog, namespace: Identifier, listed: Coll
 
 
 def location_in_sql(catalog: Catalog, identifier: Identifier) -> str | None:
-    """Return where the metadata of a table is, if an SQL catalog says that without loading it, else ``None``."""
+    """Return the location of a table's metadata from an SQL catalog, without loading the table; ``None`` for other
+    catalogs."""
     return _location_of(catalog, identifier) if is_sql(catalog) else None
 
 

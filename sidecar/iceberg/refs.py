@@ -38,7 +38,7 @@ def check_table(table: object) -> None:
 
 
 def is_empty(table: Table, snapshot_id: int | None) -> bool:
-    """Whether the current snapshot is asked for, and the table has none yet. Nothing was ever written to it then."""
+    """Whether the current snapshot is asked for, but the table has none, because nothing was ever written to it."""
     return snapshot_id is None and table.metadata.current_snapshot() is None
 
 
@@ -163,7 +163,7 @@ def lineage(table: Table, snapshot_id: int | None) -> Iterator[int]:
 def generations(table: Table, snapshot_id: int, other_id: int) -> int:
     """Count the commits of a snapshot's history that another snapshot's history does not have.
 
-    Where the other one is an ancestor, they are the commits since then.
+    If the other snapshot is an ancestor, these are the commits since then.
     """
     newer = list(takewhile(lambda one: one != other_id, lineage(table, snapshot_id)))
     known = snapshots_by_id(table) if newer else {}
@@ -175,8 +175,8 @@ def generations(table: Table, snapshot_id: int, other_id: int) -> int:
 def waiting_since(table: Table, files: Iterable[DataFileIdentity]) -> tuple[float, bool]:
     """Return the time at or before which the first of ``files`` was committed, and whether that is certain.
 
-    The time of an expired snapshot is not known. What is certain is that it came after the last snapshot with a
-    smaller sequence number. Where none is left, the oldest snapshot is newer than the file.
+    The time of an expired snapshot is not known. It certainly came after the last snapshot with a smaller sequence
+    number. If no such snapshot is left, the oldest snapshot is newer than the file.
     """
     snapshots = table.metadata.snapshots
     times = {one.snapshot_id: one.timestamp_ms for one in snapshots}

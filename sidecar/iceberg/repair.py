@@ -156,7 +156,7 @@ def find_repairs(table: Table, displaced: Displaced | None = None, *, with_sketc
     """Return the repairs that the table's statistics entries need.
 
     ``displaced`` are entries that our own commit replaced; they are restored. A commit can set one entry of a snapshot.
-    So if several would have to stay, a snapshot is left alone.
+    So a snapshot is left alone if several of its entries would have to stay.
     """
     found = FoundRepairs()
     standing, restored = statistics_of(table), displaced or {}
@@ -177,7 +177,8 @@ def find_repairs(table: Table, displaced: Displaced | None = None, *, with_sketc
 def _repair_of(
     table: Table, entry: StatisticsFile, is_standing: bool, problems: list[str], with_sketches: bool
 ) -> Repair:
-    """Return the repair of an entry, without reasons if it needs none. ``is_standing``: the table has it now."""
+    """Return the repair of an entry, without reasons if it needs none. ``is_standing``: whether the table has the entry
+    now."""
     if _is_gone(table, entry, problems):
         return Repair(entry, None, ("the file is gone",))
     damaged = _damaged_sketches(table, entry) if with_sketches else {}

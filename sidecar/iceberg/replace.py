@@ -157,7 +157,7 @@ def commit_replace(table: Table, listing: Listing, new_files: Mapping[str, NewFi
                 return Replaced(producer.snapshot_id, parent.snapshot_id, attempt + 1)
         except CommitUnknownError:
             raise
-        except BaseException as error:  # a second interrupt too, while it is being found out what the first one left
+        except BaseException as error:  # also a second interrupt, while the effects of the first one are looked up
             if producer.may_be_committed:
                 raise _unknown(now, error) from error
             raise

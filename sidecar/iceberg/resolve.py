@@ -62,7 +62,7 @@ class TableColumn:
 
 
 def encoded_name(name: str) -> str:
-    """Return a column's name as it is written where a list has names: with ``%25``, ``%2C`` and ``%3A``."""
+    """Return a column's name as lists of names have it: with ``%25``, ``%2C`` and ``%3A``."""
     return name.replace("%", "%25").replace(",", "%2C").replace(":", "%3A")
 
 
@@ -189,7 +189,7 @@ class MissingColumn:
 
 
 class ColumnsInFile(Generic[LeafT]):
-    """The table's columns in one file. What all columns share is found once, so that wide files stay cheap.
+    """The table's columns in one file. Facts that all columns share are found once, so that wide files stay cheap.
 
     ``leaves`` are all leaves of the file; ``identity`` is the file's
     :attr:`sidecar.iceberg.listing.SnapshotFile.identity`.
@@ -342,7 +342,7 @@ class _MappedFields:
             parts, names = step, self._names_of(id(mapped), mapped.fields)
 
     def _names_of(self, parent: int | None, level: Sequence[MappedField]) -> dict[str, MappedField]:
-        """Return the fields of a level by name; of two with one name the first."""
+        """Return the fields of a level by name; the first one of two with the same name."""
         if parent not in self._by_name:
             self._by_name[parent] = {name: mapped for mapped in reversed(level) for name in mapped.names}
         return self._by_name[parent]

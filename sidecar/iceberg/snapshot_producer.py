@@ -194,7 +194,7 @@ class ReplaceProducer:
                 writer.existing(_entry(ManifestEntryStatus.EXISTING, entry.snapshot_id, *numbers, file))
 
     def _summary(self) -> Summary:
-        """Return the summary. pyiceberg computes totals for an overwrite, and those of a replace are the same."""
+        """Return the summary. pyiceberg computes totals for an overwrite, which are the same for a replace."""
         changed = {_CHANGED_PARTITIONS: str(len(self._partitions))} if self._partitions else {}
         counted = Summary(Operation.OVERWRITE, **self._metrics.to_dict(), **changed)
         totals = update_snapshot_summaries(counted, self._parent.summary)

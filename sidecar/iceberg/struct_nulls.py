@@ -58,7 +58,7 @@ def metadata_with_struct_nulls(metadata: TableMetadata) -> TableMetadata:
 
 
 def keeping_struct_nulls(expression: BooleanExpression, schema: Schema) -> BooleanExpression:
-    """Return a filter for counts in manifests: more rows meet it than ``expression``, which is not bound.
+    """Return a filter for counts in manifests. It is wider than ``expression``, which is not bound.
 
     It is TRUE for IS NULL of a field in an optional struct, because these counts may leave out the rows whose struct
     is NULL: for ORC files, Iceberg's own writer in Java does. Names are those of ``schema``.

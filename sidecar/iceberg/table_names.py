@@ -24,10 +24,10 @@ TableName: TypeAlias = tuple[str, ...]
 """The parts of a table's name: the levels of its namespace, and its own name."""
 
 METADATA_FILE = ".metadata.json"
-"""How names of metadata files end, each of which is one version of a table."""
+"""The ending of metadata files, each of which is one version of a table."""
 
 STATIC = "static-table"
-"""The first part of the name that pyiceberg gives to a version in a metadata file; the path is the other one."""
+"""The first part of the name that pyiceberg gives to a version in a metadata file. The second part is the path."""
 
 ANY_NAMESPACES = "**"
 _PART = re.compile(r'`((?:[^`]|``)*)`|"((?:[^"]|"")*)"|([^.`"][^.]*)')
@@ -58,7 +58,7 @@ class NamePart:
         return not self.is_quoted and self.text == ANY_NAMESPACES
 
     def matches(self, name: str) -> bool:
-        """Return whether it stands for this part of a name."""
+        """Return whether the pattern matches this part of a name."""
         return name == self.text or (self.is_glob and fnmatchcase(name, self.text))
 
 
@@ -137,7 +137,7 @@ def name_of_text(text: str) -> TableName:
 
 
 def shown_name(name: TableName) -> str:
-    """Return a name as text. Typed as an argument it is this table, no other one, and no file."""
+    """Return a name as text that, typed as an argument, names this table and nothing else."""
     text = ".".join(_quoted(part) if not part or _TO_QUOTE.match(part) else part for part in name)
     if has_data_ending(text) or is_metadata_file(text):
         text = f"{text.removesuffix(name[-1])}{_quoted(name[-1])}"

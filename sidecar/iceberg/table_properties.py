@@ -41,7 +41,7 @@ def _with_names(fields: Any) -> list[dict[str, Any]]:
 
 
 def check_commit_properties(table: Table) -> None:
-    """Raise :class:`UsageError` for a property with which nothing can be written, before anything is."""
+    """Raise :class:`UsageError` for a property that would make every commit fail, before any file is written."""
     location_provider_of(table)
     for name in _WHOLE_NUMBERS:
         text = table.metadata.properties.get(name)
