@@ -159,7 +159,7 @@ class Extractor:
                 if found.is_sound and not contradiction:
                     self._keep(file, part, found, key, first + found.unit)
                 self.note(_outcome(file, found, contradiction), key, first + found.unit)
-        check_unchanged(file.source)  # or the digest could be of other pages than the indexes
+        check_unchanged(file.source)  # otherwise the digest could be of other pages than the indexes
 
     def _keep(self, file: OpenFile, part: int, found: OwnIndex, key: Key, unit: int) -> None:
         if isinstance(found.filter, AnyFilter):

@@ -41,7 +41,7 @@ class Loader:
         self._named: dict[int, StoredColumn] = {}
         """Columns whose names no segment of the file withholds."""
         self._wanted: set[int] | None = None
-        """The field ids that are wanted of it; ``None``: all."""
+        """The field ids to load of that sidecar; ``None``: all."""
         self._first: dict[_KnownAs, int] = {}
         self._unread: dict[_KnownAs, FileEntry] = {}
 

@@ -132,7 +132,8 @@ def _note(found: AnyFilter, shape: TargetSizes, rate: float) -> str:
 def _merged(
     given: Collection, column: CollectedColumn, members: Sequence[int], units: Sequence[_Unit]
 ) -> tuple[AnyFilter | None, str]:
-    """Return the filter over all units of a set, or why there is none; neither if no unit had one."""
+    """Return the filter over all units of a set, or the reason why there is none. If no unit had one, there is no
+    reason either."""
     if len(members) == 1:
         kept = column.filters.get(members[0])
         return (None, column.reasons.get((BLOOM, members[0]), "")) if kept is None else (given.filter_of(kept), "")

@@ -336,8 +336,8 @@ class OrcFilterMaker:
 def _taken_together(old: _OldFilters, encoding: OrcEncoding, step: int) -> Iterator[list[int]]:
     """Yield the rows of row groups whose values are decoded together: few calls for many values.
 
-    Alone are those of a nested column, where rows have no values or several, and those of timestamps, whose unit
-    depends on the values of their row group.
+    Row groups of a nested column are decoded alone, because its rows have no values or several, and so are timestamps,
+    whose unit depends on the values of their row group.
     """
     most = 0 if old.column.parent or encoding.zone or encoding.writer else min(step, _MOST_ROWS)
     together: list[int] = []

@@ -91,7 +91,7 @@ def plan_restore(finder: Finder, file: FileT, choice: RestoreChoice) -> RestoreP
     matches = finder.look_up(identity)
     wanted = None if choice.bloom is None else {file.number_of(name) for name in choice.bloom}
     found = [part for part in every_part(matches, file) if wanted is None or part.column in wanted]
-    # A filter that the file cannot hold counts only where there is none that it can.
+    # A filter that the file cannot hold counts only if there is none that it can hold.
     held = [part for part in found if file.can_hold(part.group.rule) and file.fits(part.leaf, part.group)]
     plan = RestorePlan(
         file, identity, matches, newest_parts([*(p for p in found if not file.can_hold(p.group.rule)), *held])
@@ -219,7 +219,7 @@ class IndexRestorer(ABC, Generic[FileT, LoadedT]):
         return doubtful
 
     def close(self) -> None:
-        """See to it that the source, which its owner closes, is not read any more."""
+        """Stop reading the source, which its owner closes."""
         self.proven.cancel()
         wait([self.proven])
 

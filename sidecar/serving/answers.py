@@ -26,12 +26,12 @@ class Caller:
 
     @property
     def is_pyiceberg(self) -> bool:
-        """Whether pyiceberg asks, or who plans by it."""
+        """Whether the client is pyiceberg, or plans by it."""
         return self.user_agent.startswith("PyIceberg")
 
     @property
     def is_java(self) -> bool:
-        """Whether Iceberg's Java library asks: Spark, Flink, Hive."""
+        """Whether the client is Iceberg's Java library: Spark, Flink, Hive."""
         return self.client_version.split()[:2] == ["Apache", "Iceberg"]
 
 
@@ -48,7 +48,7 @@ class PlanFacts:
     sentinel: bool = False
     """Whether a file was returned only so that Spark's DELETE works."""
     fallback: str = ""
-    """Why the sidecar was not asked or not believed, as one of few stable words; empty if it was asked."""
+    """The reason why the sidecar was not asked or not believed, one of a few stable words; empty if it was asked."""
     snapshot_id: int | None = None
 
 

@@ -80,7 +80,7 @@ def _loader(catalog: Catalog) -> LoadForCaller:
 
 
 def print_plan_lines() -> None:
-    """Let a line for each plan go to stderr, unless the program has decided where such lines go."""
+    """Print a line for each plan to stderr, unless the program has configured logging."""
     if not observed.log.handlers:
         observed.log.addHandler(_LinePrinter())
         observed.log.propagate = False
@@ -88,7 +88,7 @@ def print_plan_lines() -> None:
 
 
 class _LinePrinter(logging.Handler):
-    """Prints records on whatever stderr is at the time."""
+    """Prints records on the present stderr, which may be replaced while the server runs."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
@@ -115,7 +115,7 @@ async def _report_status(request: Request, error: Exception) -> Response:
 
 
 async def _report_disconnect(request: Request, error: Exception) -> Response:
-    """Answer a request of which the body ended too soon. Mostly nobody is there to read it."""
+    """Answer a request whose body ended too soon. Usually the client has left."""
     return as_response(error_document(ErrorType.BAD_REQUEST, "the connection was closed in the middle of the body"))
 
 

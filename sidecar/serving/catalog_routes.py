@@ -173,7 +173,7 @@ class _CatalogRoutes:
         headers = {"ETag": tag}
         if tag in [one.strip() for one in request.headers.get("if-none-match", "").split(",")]:
             return _CatalogAnswer(304, headers=headers)
-        # Only "client" is said: a client that was told to plan by itself shall not be overruled.
+        # The config never says "server": it would overrule clients that are configured to plan themselves.
         config = json.dumps({MODE: "client"} if mode == "client" else {})
         location = json.dumps(table.metadata_location)
         text = b'{"metadata-location":%b,"metadata":%b,"config":%b}'

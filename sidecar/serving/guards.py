@@ -59,7 +59,7 @@ class Guard:
         if refusal is not None:
             await send_document(send, refusal)
             return
-        with suppress(Exception):  # it was answered and logged; the web server would log its text, too
+        with suppress(Exception):  # the error was answered and logged; the web server would log its text, too
             await self._app(scope, _LimitedBody(receive, self._most(scope), self._request_seconds), send)
 
     def _most(self, scope: Scope) -> int:
@@ -74,7 +74,8 @@ class Guard:
         length = headers_of(scope, b"content-length")
         if length and length[0].isdigit() and int(length[0]) > self._most(scope):
             return error_document(ErrorType.TOO_LARGE, _too_large(self._most(scope)))
-        if not scope["method"].isupper():  # an upstream may read it as the method that is answered here
+        # An upstream may read a method in small letters as the one in capitals, which this server answers itself.
+        if not scope["method"].isupper():
             return error_document(ErrorType.METHOD_NOT_ALLOWED, "methods are written in capitals")
         if scope["path"] == HEALTH:
             return None
@@ -114,7 +115,7 @@ class Guard:
 
 
 class _LimitedBody:
-    """Receives the body of a request, so many bytes of it, in so many seconds."""
+    """Receives the body of a request, up to a number of bytes and within a number of seconds."""
 
     def __init__(self, receive: Receive, most: int, seconds: float) -> None:
         self._receive = receive
@@ -124,7 +125,7 @@ class _LimitedBody:
         self._is_whole = False
 
     async def __call__(self) -> Message:
-        if self._is_whole:  # what comes now is the end of the connection, for which routes may wait
+        if self._is_whole:  # the next message is the end of the connection, for which routes may wait
             return await self._receive()
         now = asyncio.get_running_loop().time()
         if self._until is None:

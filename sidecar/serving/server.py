@@ -117,7 +117,7 @@ def require_extra() -> None:
 def running(settings: ServeSettings, application: Any) -> Iterator[str]:
     """Run an application in a thread of this process until the block ends; yield its address.
 
-    It is what :mod:`sidecar.serving.application` makes for ``settings``.
+    The application is that of :mod:`sidecar.serving.application` for ``settings``.
     """
     with listening(settings) as (listener, address):
         server = _uvicorn(settings, application)

@@ -43,7 +43,8 @@ _AMAZON = re.compile(r"(^|\.)(glue|s3tables)\.[a-z0-9-]+\.(amazonaws\.com(\.cn)?
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How a server listens, what is behind it, and who may ask it. Each worker process gets a copy."""
+    """The settings of a server: its address, the catalog or upstream, and the clients that it answers. Each worker
+    process gets a copy."""
 
     catalog: str | None = None
     """The catalog of pyiceberg's configuration that is served; ``None``: the configured one."""
@@ -118,7 +119,8 @@ class ServeSettings:
         )
 
     def _check_files(self) -> None:
-        """Raise :class:`UsageError` for files of secrets and certificates that lack or that all may write."""
+        """Raise :class:`UsageError` for files of secrets and certificates that are missing or that everybody may
+        write."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("a certificate and its key belong together", hint="Give tls_cert and tls_key.")
         for path in (self.tls_cert, self.tls_key):
@@ -133,7 +135,7 @@ class ServeSettings:
                 )
 
     def _check_address(self) -> None:
-        """Raise :class:`UsageError` for an address of other machines without what they need."""
+        """Raise :class:`UsageError` for an address that other machines reach without a token and a certificate."""
         if is_loopback(self.host):
             return
         if self.token_file is None or self.tls_cert is None:
@@ -160,7 +162,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _check_storage(location: str) -> None:
-    """Raise :class:`UsageError` for a location that does not say in one way what is below it."""
+    """Raise :class:`UsageError` for a location that parsers may read in different ways."""
     from sidecar.serving.proxy.storage import plain_location
 
     if plain_location(location) is None:
@@ -175,7 +177,7 @@ def _check_reach_workers(keys: EncryptionKeys | None) -> None:
     """Raise :class:`UsageError` for keys that cannot be sent to another process."""
     try:
         pickle.dumps(keys)
-    except Exception as error:  # a retriever and a rule for prefixes are any objects of the caller's
+    except Exception as error:  # a retriever and a rule for prefixes can be any objects of the caller
         raise UsageError(
             f"the encryption keys cannot be sent to workers: {type(error).__name__}",
             expected="a retriever and a rule for AAD prefixes that can be pickled",
@@ -226,7 +228,7 @@ def _token_digest(path: str | os.PathLike[str]) -> bytes:
 
 
 def digest_of(token: bytes) -> bytes:
-    """Return what is kept and compared of a token."""
+    """Return the digest of a token, which is kept and compared."""
     return hashlib.sha256(token).digest()
 
 

@@ -24,7 +24,7 @@ _TABLES = re.compile(r"/v1(?:/[^?]+?)?/namespaces/[^/?]+/(?:tables|register)")
 
 @dataclass(frozen=True)
 class TablePath:
-    """The address of a table, and what of the table is asked for."""
+    """The address of a table, and the rest of the path, which names the request."""
 
     table_path: str
     """The raw path of the table itself, from ``/v1`` on."""
@@ -37,7 +37,8 @@ class TablePath:
 
     @property
     def place(self) -> Identifier:
-        """The prefix and the identifier, for what is kept of a table: prefixes are different catalogs."""
+        """The prefix and the identifier, the key under which facts of a table are kept: prefixes are different
+        catalogs."""
         return (self.prefix, *self.identifier)
 
 
@@ -63,7 +64,7 @@ def makes_tables(raw_path: str) -> bool:
 
 
 def leads_elsewhere(path: bytes) -> bool:
-    """Whether a path has a part that is ``.`` or ``..`` for somebody who resolves it, decoded up to two times."""
+    """Whether a path has a part that is ``.`` or ``..`` after it was decoded up to two times."""
     for _ in range(3):
         if any(part.partition(b";")[0] in (b".", b"..") for part in _PART_ENDS.split(path)):
             return True

@@ -1,6 +1,6 @@
 """Loads the tables of a catalog, each version of one once where the catalog can say which version is the present one.
 
-An SQL catalog says so in a query. Other catalogs load the table to say it, so nothing is kept for them.
+An SQL catalog answers this by a query. Other catalogs have to load the table for it, so nothing is kept for them.
 """
 
 from __future__ import annotations

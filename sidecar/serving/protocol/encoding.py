@@ -102,7 +102,7 @@ def _position_delete(latest: LatestFields) -> dict[str, Any]:
 
 
 def is_known_to_pyiceberg(partition: Sequence[object]) -> bool:
-    """Return whether pyiceberg can be told the values of a partition: JSON lacks and changes none of them."""
+    """Return whether JSON gives pyiceberg the values of a partition without a loss or a change."""
     return all(isinstance(value, bool | int | str) for value in partition)
 
 
@@ -130,8 +130,8 @@ def _value(value: Any, kind: IcebergType, path: str) -> Any:
 
 
 PLAN_ID = "sidecar-complete"
-"""The id of every plan. Clients of Go refuse a plan without one. Clients of Java say when they have read such a plan.
-Nothing is kept for it, since plans are complete at once."""
+"""The id of every plan. Clients of Go refuse a plan without one. Clients of Java report when they have read such a
+plan. The server keeps nothing for it, since plans are complete at once."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchNamespaceError, 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 
 _FRAMES = 6
-"""Places in the code that a log line about an error names, the innermost first."""
+"""The most places in the code that a log line about an error names, the innermost first."""
 
 
 class ErrorType(Enum):

@@ -67,12 +67,12 @@ from sidecar.serving.protocol.requests import UNREADABLE
 MOST_NODES = 20_000
 """Predicates beyond this number become TRUE without being parsed."""
 MOST_PREDICATES = 500
-"""A part of a filter with more predicates is taken as TRUE, because each file is compared with each of them.
-Equalities of one column that are joined by OR are one predicate."""
+"""A part of a filter with more predicates becomes TRUE, because each file is compared with each of them. Equalities of
+one column that are joined by OR are one predicate."""
 MOST_VALUES = 20_000
-"""The lists of a filter that follow so many literals are taken as TRUE without a look: each literal takes 40 us."""
+"""Lists become TRUE once a filter has had this number of literals, because each literal takes 40 us to parse."""
 DEEPEST = 64
-"""The part of a filter below this many alternations of AND, OR and NOT is taken as TRUE."""
+"""Parts of a filter below this number of alternations of AND, OR and NOT become TRUE."""
 
 _TESTS: dict[str, Callable[..., BooleanExpression]] = {
     "is-null": IsNull,
@@ -105,7 +105,7 @@ class PredicateForm:
     kind: str
     """As in the JSON: ``eq``, ``is-null``."""
     name: str | None
-    """The column; ``None`` if the JSON does not say it in a known way."""
+    """The name of the column; ``None`` if the JSON has it in an unknown form."""
     transform: str | None = None
     """The transform of the column that is compared, as ``bucket[16]``; ``None`` for the column itself."""
 
@@ -116,13 +116,13 @@ class ParsedFilter:
 
     expression: BooleanExpression
     inexact: frozenset[PredicateForm] = frozenset()
-    """The predicates for which the expression has something wider."""
+    """The predicates that are wider in the expression."""
     fields: FieldsOfNames = frozenset()
     """The names in the filter, with what they mean."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether exactly the rows that meet the filter meet the expression. Otherwise more rows may."""
+        """Whether the filter and the expression have the same rows. Otherwise the expression may have more."""
         return not self.inexact
 
 

@@ -34,7 +34,7 @@ class PlanRequest:
 
 
 DEEPEST = 900
-"""Levels of nesting of a request that is read. What is made of it recursively needs a bound."""
+"""The most levels of nesting of a request. Code that walks a request recursively needs a bound."""
 
 
 def parse_json(text: str) -> Any:

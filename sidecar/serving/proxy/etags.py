@@ -42,6 +42,6 @@ class EntityTags:
                 upstream = base64.urlsafe_b64decode(ours[2] + b"=" * (-len(ours[2]) % 4))
             except (binascii.Error, ValueError):
                 continue
-            if _TAG.fullmatch(upstream):  # what a client has made up is not put into a header
+            if _TAG.fullmatch(upstream):  # a tag that a client made up does not go into a header
                 found.append(upstream)
         return found

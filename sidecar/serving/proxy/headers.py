@@ -26,14 +26,14 @@ _OF_A_FRONT = re.compile(
     rb"(x-)?(remote|webauth|authenticated|forwarded|auth-request|ssl-client|client-cert|real-ip|original-user"
     rb"|goog-(iap|authenticated)|amzn-oidc|ms-client-principal|ms-token)(-.*)?"
 )
-"""Headers by which a server is told who sends a request, by a proxy that it trusts. We do not know who sends it."""
+"""Headers by which a trusted proxy names the sender of a request. This proxy does not know the sender."""
 DELEGATION = b"x-iceberg-access-delegation"
 
 
 def to_upstream(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """Return the headers of a request as they are sent upstream.
 
-    Those about one connection, about one host and about who the sender is for a proxy before this one are left out.
+    Headers about one connection, about one host, and about the sender of a request before another proxy are left out.
     """
     kept = _without(headers, {b"host", b"expect", OWN_TOKEN})
     return [(name, value) for name, value in kept if not _OF_A_FRONT.fullmatch(name.lower().replace(b"_", b"-"))]
@@ -45,7 +45,7 @@ def to_client(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
 
 
 def for_rewritten(headers: Iterable[tuple[bytes, bytes]], length: int) -> RawHeaders:
-    """Return the headers of the upstream's answer for a body that is not the upstream's any more."""
+    """Return the headers of the upstream's answer for a body that the proxy has changed."""
     body = {b"content-length", b"content-encoding", b"etag", b"content-md5", b"digest", b"accept-ranges"}
     return [*_without(headers, body), (b"content-length", str(length).encode())]
 
@@ -64,17 +64,18 @@ def for_own_load(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
 
 
 def readable_by_us(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return the headers of a request whose answer the proxy reads: in no compression that it does not know."""
+    """Return the headers of a request whose answer the proxy reads, without compressions that it does not know."""
     return [*_without(headers, {b"accept-encoding", b"range", b"if-range"}), (b"accept-encoding", b"gzip")]
 
 
 def without_length(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-    """Return headers that do not say how long a body is."""
+    """Return headers without those about the length of the body."""
     return _without(headers, {b"content-length"})
 
 
 def _without(headers: Iterable[tuple[bytes, bytes]], names: set[bytes]) -> RawHeaders:
-    """Return headers without ``names``, without those about one connection, and without those it names as such."""
+    """Return headers without ``names``, without those about one connection, and without those that ``Connection``
+    names."""
     given = list(headers)
     dropped = set(names) | _OF_ONE_CONNECTION
     for name, value in given:

@@ -173,7 +173,7 @@ class Proxy:
         return self._planner.mode(self._tables.table(loaded, path, length), path.place) == "server"
 
     async def _plan(self, request: Request, path: TablePath) -> Response:
-        found = await self._own_load(request, path)  # no body is read for who may not load the table
+        found = await self._own_load(request, path)  # the body is not read for a caller who may not load the table
         if isinstance(found, Response):
             return found
         body = await request.body()
@@ -193,7 +193,7 @@ class Proxy:
     async def _plan_by_id(self, request: Request, path: TablePath) -> Response | None:
         """Answer for a plan that a client fetches again or cancels. Ours are complete at once, so none is kept.
 
-        Java ends each scan so. An id of ours costs no load of the table.
+        Java ends each scan with such a request. A plan id of ours needs no load of the table.
         """
         if request.method == "DELETE" and path.rest == f"plan/{PLAN_ID}":
             return Response(status_code=204)
@@ -232,8 +232,8 @@ class Proxy:
     async def _plans_all_upstream(self, request: Request, prefix: str) -> bool:
         """Whether the upstream plans all tables with a prefix.
 
-        The answer is known of prefixes that clients got from this worker. Of others the upstream's config for no
-        particular warehouse is asked, once; it may be about another prefix.
+        The answer is known for prefixes that clients got from this worker. For other prefixes the upstream's config
+        without a warehouse is asked, once; it may be about another prefix.
         """
         if prefix not in self._planned_upstream:
             response = await self._upstream.send("GET", b"/v1/config", for_own_load(request.headers.raw))
@@ -255,7 +255,7 @@ class Proxy:
     ) -> httpx.Response:
         """Send a request to the path and query that the client asked for.
 
-        How long its body is, is said anew if the client has said it in two ways.
+        If the client states the length of the body in two ways, ``content-length`` is left out.
         """
         if body is None or "transfer-encoding" in request.headers:
             headers = without_length(headers)

@@ -89,7 +89,7 @@ class CallersStorage(FileIO):
     def _opened(self, location: str) -> tuple[str, dict[str, str]] | None:
         """Return what is opened for a location, and the properties of its file system; ``None`` if it may not be read.
 
-        It is this, not the text, that is compared with what the caller and the server may read.
+        This location, not the text, is compared with the locations that the caller and the server may read.
         """
         plain = plain_location(location)
         return None if plain is None or (properties := self._properties_for(plain)) is None else (plain, properties)

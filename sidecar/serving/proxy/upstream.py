@@ -49,7 +49,7 @@ class Upstream:
         self._transport = httpx.AsyncHTTPTransport(
             verify=ssl.create_default_context(),
             trust_env=False,
-            # As many as clients have: fewer could all be held by clients that send and read slowly.
+            # As many connections as clients may have: slow clients could hold all of fewer ones.
             limits=httpx.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=5.0),
         )
 
@@ -78,7 +78,8 @@ class Upstream:
         try:
             response = await self._transport.handle_async_request(request)
         except CONNECTION_ERRORS as error:
-            # The upstream may have closed a connection that was idle. Whoever only reads is not told so.
+            # The upstream may have closed an idle connection. A request that only reads is sent again, so that the
+            # client does not see it.
             if may_repeat and body is None and method in ("GET", "HEAD") and isinstance(error, _CLOSED):
                 return await self.send(method, target, headers, may_repeat=False)
             raise self._failure(error) from error
@@ -102,7 +103,7 @@ class Upstream:
         pieces, length = [], 0
         try:
             if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "deflate"):
-                # One that is compressed twice grows by a factor of a million before it is counted.
+                # A body that is compressed twice could grow by a factor of a million before it is counted.
                 raise UpstreamFailedError("the upstream's answer is not compressed as asked", ErrorType.BAD_GATEWAY)
             async for piece in response.aiter_bytes():
                 length += len(piece)
