@@ -72,7 +72,8 @@ class NamedColumns:
         return [i for i in named if i not in self.stated or self.stated[i][0] == newest]
 
     def find(self, column: str | int, file: str) -> list[int]:
-        """Return :meth:`matching`. If empty, raise :class:`UsageError`, which names the columns that there are."""
+        """Return :meth:`matching`. If it is empty, raise :class:`UsageError`, which names the columns of the
+        sidecar."""
         found = self.matching(column)
         if not found:
             raise UsageError(f"the sidecar has no column '{column}'", file=file, hint=self._hint(str(column)))

@@ -55,15 +55,15 @@ class StoredFiltersInfo(StoredIndexInfo):
     """The filters of one kind that a sidecar has of one field."""
 
     locked: str | None
-    """Why the filters cannot be read without their key; ``None`` if they can be read."""
+    """The reason why the filters cannot be read, a missing key; ``None`` if they can be read."""
     encodings: list[str]
-    """How values become the bytes that are hashed."""
+    """The encodings of values into the bytes that are hashed."""
     declared_fpp: list[float]
     """The false-positive rates that the builds asked for."""
     lookup_bytes: int
     """The most bytes that the lookup of one hash reads."""
     fill: FilterFillInfo | None
-    """How full the filters are; ``None`` if this was not asked for."""
+    """The fill of the filters; ``None`` if it was not asked for."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)

@@ -93,7 +93,7 @@ def count_bits(bundle: FilterBundle, group: StoredGroup) -> tuple[npt.NDArray[np
     """
     from sidecar.bundle.extract import (
         extract_blocks,
-    )  # loads numba, which describing a file without this need not
+    )  # imported here, because it loads numba, which other descriptions of a file do not need
 
     members, blocks_total = group.layout.members, group.layout.blocks
     set_bits, passing = np.zeros(members, np.int64), np.zeros(members)

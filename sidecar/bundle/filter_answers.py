@@ -1,4 +1,4 @@
-"""Asks the filters of numbered files a whole question, and derives from the units which files may match.
+"""Asks the filters of numbered files a question with AND and OR, and derives from the units which files may match.
 
 Each segment is asked once, about all its units, when a file of it is asked about.
 """

@@ -10,7 +10,8 @@ from sidecar.bundle.segment import Damage, Segment
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 
 MOST_UNITS = 1 << 19
-"""The most row groups of a segment that are named one by one. Without the table, no predicate leaves fewer of them."""
+"""The most row groups of a segment that are named one by one. Without the table there is no predicate that leaves
+fewer."""
 
 
 def check_listable(segment: Segment) -> None:

@@ -189,8 +189,8 @@ class SegmentHeader:
     created_at: str
     segment_id: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     columns: Mapping[int, StoredColumn] = field(default_factory=dict, hash=False, compare=False)
-    """Columns to name in plaintext blobs, by field id: none that is encrypted in a data file. Readers leave it empty,
-    see :attr:`sidecar.bundle.segment.Segment.columns`."""
+    """Columns to name in plaintext blobs, by field id: none of them is encrypted in a data file. Readers leave it
+    empty, see :attr:`sidecar.bundle.segment.Segment.columns`."""
 
 
 @dataclass(frozen=True)

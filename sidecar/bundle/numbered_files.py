@@ -32,7 +32,8 @@ from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, ROW_INDEX, SBBF
 from sidecar.questions.narrowing import Units
 
 SCHEMAS_OF_SEGMENT = 1 << 32
-"""More Avro schemas than a segment can have: they are numbered without being read."""
+"""A number above that of any segment's Avro schemas, so that schemas of several segments are numbered without a
+read."""
 
 
 ASKED_BLOBS = (SBBF, ORC_BLOOM, PAGE_INDEX, ROW_INDEX)

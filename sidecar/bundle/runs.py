@@ -22,7 +22,7 @@ from sidecar.results import Result
 HISTORY_PROPERTY = "sidecar.history"
 STATE_PROPERTY = "sidecar.state"
 LAYOUT = f"{UNITS_VERSION}.{FIELD_VERSION}"
-"""The versions of blobs that are written and read. What another version has written answers nothing."""
+"""The versions of blobs that are written and read. Blobs of other versions answer nothing."""
 MOST_RUNS = 20
 """The most runs that a file remembers."""
 _MOST_SECONDS = 1e10
@@ -39,7 +39,7 @@ class RunRecord(Result):
     at: str
     """When it began, ISO 8601 in UTC."""
     seconds: float
-    """How long it took until its file was written."""
+    """The seconds from the start of the run until its file was written."""
     what: str
     """The operation: ``build``, ``refresh`` or another command that wrote the file."""
     snapshot_id: int
@@ -115,7 +115,8 @@ def history_property(earlier: Iterable[Mapping[str, str]], run: RunRecord) -> st
 
 
 def has_settled(properties: Mapping[str, str], snapshot_id: int) -> bool:
-    """Return whether a refresh without a new file has written the file for a snapshot: it merged what can be merged."""
+    """Return whether a refresh without a new file has written the file for a snapshot, so that nothing is left to
+    merge."""
     match history_of(properties)[-1:]:
         case [RunRecord(what="refresh", snapshot_id=last, indexed=0)]:
             return last == snapshot_id

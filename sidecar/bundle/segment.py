@@ -237,7 +237,7 @@ class Segment:
     def repeated_files(self) -> dict[int, tuple[DataFileIdentity, int, tuple[bytes | None, ...]]]:
         """Return the identity, spec and partition of files that are listed more than once, by ordinal.
 
-        Their fingerprints find none of them. Copies of one partition have the same indexes.
+        A search by fingerprint finds none of these files. Copies of one partition have the same indexes.
         """
         again = [] if self._index is None else self._index.repeated
         partitions = self.partitions() if again else None
@@ -261,7 +261,7 @@ class Segment:
     @cached_property
     def _index(self) -> FingerprintIndex | None:
         if self._first_units is None:
-            return None  # without the units of each file, nothing is known about any file
+            return None  # if the units of files are unknown, no file can be answered for
         fingerprints = self.fingerprints
         return None if fingerprints is None else FingerprintIndex(fingerprints)
 

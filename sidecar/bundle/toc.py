@@ -42,7 +42,7 @@ TOC_PROPERTY = "sidecar.toc"
 """Property of the Puffin file that marks it as a sidecar and has the place of its directory."""
 
 OWN = "sidecar."
-"""How the names of sidecar's properties of a file begin."""
+"""The prefix of sidecar's properties of a file."""
 _PLACE = {"offset", "length", "digest", "properties"}
 
 ReadAt = Callable[[int, int], bytes]
@@ -82,7 +82,7 @@ class TocEntry:
 
 
 def identity_of(blob: BlobMetadata) -> BlobIdentity:
-    """Return what a footer and a directory must both say of a blob."""
+    """Return the identity of a blob on which footer and directory must agree."""
     return blob.type, blob.fields, blob.offset, blob.length
 
 

@@ -57,9 +57,9 @@ _T = TypeVar("_T")
 
 
 def kept(decode: Callable[[bytes], _T]) -> Callable[[bytes], _T]:
-    """Keep what ``decode`` returned for the last short bytes: every lookup of a process decodes the same ones.
+    """Keep the results of ``decode`` for the last short pieces: every lookup of a process decodes the same ones.
 
-    Nobody may change what it returned.
+    Callers must not change a result.
     """
     keeping = lru_cache(KEPT)(decode)
 

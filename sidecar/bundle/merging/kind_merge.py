@@ -52,9 +52,9 @@ class KindMerge(ABC):
 
     @abstractmethod
     def check(self, checked: CheckedSegment) -> None:
-        """Read and verify all of the kind in a segment.
+        """Read and verify all indexes of the kind in a segment.
 
-        What is sound goes to a member of ``checked``, units with a damaged index to ``checked.damaged``.
+        Sound ones go to a member of ``checked``, units with a damaged one to ``checked.damaged``.
         """
 
     def owners(self, sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int) -> Owners:

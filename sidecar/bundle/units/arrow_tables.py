@@ -69,10 +69,11 @@ MANIFEST_SCHEMA = pa.schema(
 )
 
 SMALL = 4096
-"""Bytes of a batch that is not compressed. Each buffer costs zstd 10 microseconds to begin with, and grows by some."""
+"""Bytes of a batch that is not compressed. For each buffer zstd needs 10 microseconds to begin, and adds some bytes."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 _PLAIN = pa.ipc.IpcWriteOptions()
-_READING = pa.ipc.IpcReadOptions(use_threads=False)  # pieces are small: handing them to threads costs more
+# Without threads: pieces are small, and handing them over costs more.
+_READING = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def encode_table(schema: pa.Schema, columns: dict[str, Any]) -> bytes:

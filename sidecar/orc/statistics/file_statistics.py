@@ -124,9 +124,9 @@ class FileStatistics:
             self._contradictions[one.column.id] = Contradictions(one.together.problem(), one.of_stripe)
 
     def problems(self) -> list[Problem]:
-        """Return all that is false; if it is the same in several stripes, once.
+        """Return all contradictions; one that several stripes share comes once.
 
-        What is below a column whose statistics are false is not named again.
+        Columns below a column with false statistics are not named again.
         """
         stripes: dict[tuple[str, str], list[int]] = {}
         found: list[Problem] = []

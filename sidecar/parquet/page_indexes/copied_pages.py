@@ -116,7 +116,8 @@ class CheckedPages(ObservingSource):
     def _leave_chunk(self, chunk: tuple[int, int, str]) -> int:
         """Follow no more pages of a chunk; none of the next bytes is taken.
 
-        Chunks that overlap it are left too: else any number of them could have the same bytes decoded as headers.
+        Chunks that overlap it are left too. Otherwise the same bytes could be decoded as headers for any number of
+        chunks.
         """
         self._chunk, self._header = None, b""
         self._follow_from = chunk[1]

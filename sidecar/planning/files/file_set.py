@@ -95,9 +95,9 @@ class FileSource(Protocol):
         """The manifest entries that were read, by row."""
 
     def listed_at(self, rows: SetRows, files: SidecarFiles, fields: Collection[int] | None = None) -> Places:
-        """Return where the sidecar lists the files in ``rows``, which rise; with ``fields``, as few as will do.
+        """Return the places of the files ``rows`` (rising) in the sidecar.
 
-        These are then the fields whose filters are asked.
+        With ``fields``, those whose filters are asked, places that these filters do not need may be left out.
         """
 
     def is_counted(self, files: SidecarFiles) -> bool:
