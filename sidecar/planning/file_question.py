@@ -42,7 +42,8 @@ class FileQuestion:
     @cached_property
     def for_manifests(self) -> BooleanExpression:
         """The bound predicate for the counts in manifests. It is wider: more rows meet it."""
-        return bound_to(self._schema, keeping_struct_nulls(self._row_filter, self._schema))
+        wide = keeping_struct_nulls(self._row_filter, self._schema)
+        return self.bound if wide is self._row_filter else bound_to(self._schema, wide)
 
     def helpful_fields(self, data: DataFile, has_pages: Callable[[int], bool] = lambda field_id: True) -> set[int]:
         """Return the ids of the columns whose page indexes may rule out more of a file than its bounds do.

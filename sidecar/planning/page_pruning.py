@@ -86,7 +86,7 @@ class PagePruner:
         asked = [_File(data, places) for data, places in files]
         for file in asked:
             known = [sidecar.fields_with(place.number, PAGE_INDEX, ROW_INDEX) for place in file.places]
-            file.fields = [self._question.helpful_fields(file.data, fields.__contains__) for fields in known]
+            file.fields = [f and self._question.helpful_fields(file.data, f.__contains__) for f in known]
         self._limit(asked)
         entries = _read_units(sidecar, asked)
         stored = self._read_pages(sidecar, asked)

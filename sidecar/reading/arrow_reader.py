@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, expression_to_pyarrow, pyarrow_to_schema
 from pyiceberg.manifest import DataFile, FileFormat
-from pyiceberg.schema import Schema, index_by_id, prune_columns
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DOWNCAST_NS_TIMESTAMP_TO_US_ON_WRITE, FileScanTask, Table, TableProperties
 from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.transforms import IdentityTransform
@@ -39,8 +39,8 @@ from pyiceberg.utils.config import Config
 from sidecar.access import Access
 from sidecar.dependencies.pyiceberg import arrow_file_format, column_projection_values
 from sidecar.errors import UnsupportedFeatureError
-from sidecar.iceberg.struct_nulls import bound_to
 from sidecar.parquet.scan.schema_parts import has_views
+from sidecar.planning.file_question import FileQuestion
 from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_statistics import has_bit_packed_levels
 from sidecar.reading.file_predicate import asks_floats, in_types_of_file, may_not_fit
@@ -136,17 +136,16 @@ class TableReader:
         self,
         table: Table,
         schema: Schema,
-        row_filter: BooleanExpression,
+        question: FileQuestion,
         access: Access,
     ) -> None:
         self.schema = schema
         self.access = access
         self._metadata = table.metadata
         self._io = KnownFiles(access)
-        self.named_filter = row_filter
-        """The filter with the names of the table's schema."""
-        self.row_filter = bound_to(table.schema(), row_filter)
-        """The filter bound to the table's schema."""
+        self.question = question
+        """The filter on the table's schema."""
+        self.row_filter = question.bound
         self._schemas: dict[bytes, tuple[Schema, Schema, bool]] = {}
         self._views: dict[bytes, FileView] = {}
 
@@ -239,8 +238,8 @@ class TableReader:
     @cached_property
     def field_ids(self) -> set[int]:
         """Field ids of the columns that are read: those of the schema and of the filter."""
-        fields = index_by_id(self.schema)
-        read = {i for i, column in fields.items() if not isinstance(column.field_type, ListType | MapType)}
+        kinds = {i: self.schema.find_type(i) for i in self.schema.field_ids}
+        read = {i for i, kind in kinds.items() if not isinstance(kind, ListType | MapType)}
         return read | extract_field_ids(self.row_filter)
 
     @cached_property

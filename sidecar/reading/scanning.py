@@ -269,11 +269,11 @@ def _batches(planned: Plan, schema: Schema, limit: int | None, at_once: int, rep
     with reading_errors():
         key_rows = _key_rows(planned, schema)
         read_schema = key_rows.schema if key_rows else schema
-        table_reader = TableReader(planned.table, read_schema, planned.row_filter, planned.access)
-        question = FileQuestion(planned.row_filter, planned.table.schema())
+        question = planned.history.question or FileQuestion(planned.row_filter, planned.table.schema())
+        table_reader = TableReader(planned.table, read_schema, question, planned.access)
         deletes = table_reader.read_deletes(tasks)
         most = None if key_rows else limit
-        reader = DataFileReader(table_reader, deletes, most, question, planned.is_locked)
+        reader = DataFileReader(table_reader, deletes, most, planned.is_locked)
         if planned.stored is not None:
             _fetch_pages(planned, reader, report)
 

@@ -40,7 +40,6 @@ from sidecar.parquet.footer import KEYS_HINT, LOCKED, Footer, read_footer
 from sidecar.parquet.scan.page_scan import ScanReport, TooMuchLeft, scan_pages
 from sidecar.parquet.scan.schema_parts import finish_file
 from sidecar.parquet.scan.usual_types import usual_footer
-from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.row_groups import KeptRowGroups
 from sidecar.reading.arrow_reader import SMALL, PackedLevelsError, TableReader
 from sidecar.reading.orc_table_rows import OrcFileRows
@@ -77,7 +76,6 @@ class DataFileReader:
     reader: TableReader
     deletes: Deletes
     limit: int | None
-    question: FileQuestion
     is_locked: bool = False
     """Whether some of the columns that are read are encrypted: then each file is checked before pyiceberg reads it."""
     stopped: Event = field(default_factory=Event)
@@ -102,7 +100,7 @@ class DataFileReader:
             return whole(why) if kept is None else self._orc(task, kept)
         if self.is_locked:
             self._check_readable(task)
-        if kept is None and not self.question.helpful_fields(task.file):
+        if kept is None and not self.reader.question.helpful_fields(task.file):
             return whole("no index can help")
         if kept is None and task.file.file_size_in_bytes <= SMALL:  # finding pages takes as long as reading all
             return whole("the file is small")
@@ -175,7 +173,9 @@ class DataFileReader:
 
         An equality may match few rows of many pages. That is not so if many rows of another file matched it.
         """
-        return self.much_is_left_by_indexes(task, kept) and not (self.question.asks_for_few and self._may_be_few())
+        return self.much_is_left_by_indexes(task, kept) and not (
+            self.reader.question.asks_for_few and self._may_be_few()
+        )
 
     def _may_be_few(self) -> bool:
         """Return whether an equality may match few rows of a file. The first file shows it, while the others wait."""
@@ -187,7 +187,7 @@ class DataFileReader:
         """Return whether the plan leaves too much, and has used all page indexes that can help."""
         if kept.may_match < TOO_MUCH * kept.num_rows:
             return False
-        return self.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
+        return self.reader.question.helpful_fields(task.file) <= {field_id for field_id, _ in list(kept.stored)}
 
     def _read_whole(self, task: FileScanTask, why: str) -> FileRows:
         """Let pyiceberg read the file."""

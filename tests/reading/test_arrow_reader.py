@@ -27,6 +27,7 @@ from sidecar.access import Access
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import finish_file, read_shape
+from sidecar.planning.file_question import FileQuestion
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_view import _matching
@@ -105,7 +106,9 @@ def test_a_view_of_the_footer_alone_is_that_of_the_file(table: Table) -> None:
     with table.io.new_input(task.file.file_path).open() as stream:
         data = stream.read()
     footer = read_footer(BytesSource(data))
-    reader = TableReader(table, table.schema().select("st.x"), row_filter, Access(table.io))
+    reader = TableReader(
+        table, table.schema().select("st.x"), FileQuestion(row_filter, table.schema()), Access(table.io)
+    )
     view, fragment = reader.view(task, finish_file(b"", footer.raw))
     assert view.physical_schema.equals(read_shape(footer).schema)
     assert view.scanned_row_groups(fragment) == {1, 2, 3}
@@ -132,7 +135,9 @@ def test_a_small_local_file_is_read_by_the_thread_that_asks(table: Table, monkey
     row_filter = parse_predicate("k >= 120 and k < 310", table.schema())
     [task] = table.scan(row_filter=row_filter).plan_files()
     monkeypatch.setattr(arrow_reader, "file_at", watched)
-    read = TableReader(table, table.schema(), row_filter, Access(table.io)).read_whole(task, [])
+    read = TableReader(table, table.schema(), FileQuestion(row_filter, table.schema()), Access(table.io)).read_whole(
+        task, []
+    )
     assert pa.Table.from_batches(read)["k"].to_pylist() == list(range(120, 310))
     assert threads == {get_ident()}
 
@@ -190,7 +195,7 @@ def compare_batches(table: Table, schema: Schema) -> None:
     """Compare both batches of the only file of a table with those of pyiceberg."""
     [task] = table.scan().plan_files()
     theirs = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
-    reader = TableReader(table, schema, AlwaysTrue(), Access(table.io))
+    reader = TableReader(table, schema, FileQuestion(AlwaysTrue(), table.schema()), Access(table.io))
     assert reader.field_ids == theirs._projected_field_ids
     ours = list(reader.read_whole(task, ()))
     assert [batch.num_rows for batch in ours] == [2, 2]
@@ -233,7 +238,12 @@ def test_columns_in_another_order_are_found_by_name(table: Table) -> None:
     catalog_table = table.catalog.create_table("db.projected_orders", schema)
     catalog_table.append(pa.table({"k": [1], "m": [2]}))
     [task] = catalog_table.scan().plan_files()
-    reader = TableReader(catalog_table, catalog_table.schema(), AlwaysTrue(), Access(catalog_table.io))
+    reader = TableReader(
+        catalog_table,
+        catalog_table.schema(),
+        FileQuestion(AlwaysTrue(), catalog_table.schema()),
+        Access(catalog_table.io),
+    )
     with catalog_table.io.new_input(task.file.file_path).open() as stream:
         view, _ = reader.view(task, stream.read())
     turned = pa.record_batch({"m": [2], "k": [1]})
@@ -281,7 +291,9 @@ def test_a_small_file_may_have_dictionaries_in_nested_columns(values: Any, catal
     [task] = table.scan().plan_files()
     pq.write_table(pa.table({"v": values}), local(task.file.file_path), row_group_size=2)
     ours = pa.Table.from_batches(
-        TableReader(table, table.schema(), AlwaysTrue(), Access(table.io)).read_whole(task, ())
+        TableReader(table, table.schema(), FileQuestion(AlwaysTrue(), table.schema()), Access(table.io)).read_whole(
+            task, ()
+        )
     )
     assert ours["v"].to_pylist() == values.to_pylist()
 

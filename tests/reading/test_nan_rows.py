@@ -15,6 +15,7 @@ from pyiceberg.table import FileScanTask, Table
 import sidecar
 from sidecar.access import Access
 from sidecar.iceberg.predicates.predicate import parse_predicate
+from sidecar.planning.file_question import FileQuestion
 from sidecar.reading import arrow_reader
 from sidecar.reading.arrow_reader import SMALL, TableReader
 from sidecar.storage.locations import local_path
@@ -79,7 +80,9 @@ def test_rows_are_those_that_arrow_finds_in_memory(
 )
 def test_arrow_is_asked_the_parts_that_nan_does_not_meet(table: Table, text: str, scanned: set[int]) -> None:
     [task] = table.scan().plan_files()
-    reader = TableReader(table, table.schema(), parse_predicate(text, table.schema()), Access(table.io))
+    reader = TableReader(
+        table, table.schema(), FileQuestion(parse_predicate(text, table.schema()), table.schema()), Access(table.io)
+    )
     fragment = parquet_fragment(task)
     assert reader.view_of(task, fragment).scanned_row_groups(fragment) == scanned
 

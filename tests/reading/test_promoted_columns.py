@@ -25,6 +25,7 @@ import sidecar
 from sidecar.access import Access
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.iceberg.predicates.predicate import parse_predicate
+from sidecar.planning.file_question import FileQuestion
 from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_predicate import in_types_of_file
@@ -122,7 +123,9 @@ def test_rows_are_those_of_the_wider_type(tables: tuple[Table, Table], expected:
 @pytest.mark.parametrize("text", ["d = inf", "d != 1e39", "n < 3000000000", "dec in (10000000.00, 1.5)"])
 def test_deleted_rows_are_left_out(tables: tuple[Table, Table], expected: dict[str, set[int]], text: str) -> None:
     table = tables[0]
-    reader = TableReader(table, table.schema(), parse_predicate(text, table.schema()), Access(table.io))
+    reader = TableReader(
+        table, table.schema(), FileQuestion(parse_predicate(text, table.schema()), table.schema()), Access(table.io)
+    )
     [task] = table.scan().plan_files()
     deleted = [0, 1, 27]
     batches = reader.read_whole(task, [pa.chunked_array([deleted])])

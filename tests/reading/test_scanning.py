@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.errors import DamagedFileError, StorageError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicates.predicate import parse_predicate
+from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import plan
 from sidecar.reading import table_files
@@ -65,6 +66,17 @@ def test_rows_are_those_of_pyiceberg(table: Table, text: str) -> None:
     wanted = oracle(table, parse_predicate(text, table.schema()))
     assert comparable(found) == comparable(wanted)
     assert found.schema == wanted.schema
+
+
+def test_a_scan_makes_its_question_once_and_looks_for_page_indexes_only_where_some_are(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, asked = list[Any](), list[Any]()
+    make, ask = FileQuestion.__init__, FileQuestion.helpful_fields
+    monkeypatch.setattr(FileQuestion, "__init__", lambda self, *given: (made.append(given), make(self, *given))[1])
+    monkeypatch.setattr(FileQuestion, "helpful_fields", lambda *given: (asked.append(given), ask(*given))[1])
+    assert scan(table, f"k = {key(1)}").num_rows == 1
+    assert (len(made), len(asked)) == (1, 2)  # of each file that is read, whether its own indexes may help
 
 
 def test_columns_and_limit(table: Table) -> None:

@@ -101,20 +101,20 @@ def decode_table(data: bytes, schema: pa.Schema) -> pa.Table:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFileError("a piece is not an Arrow stream", found=str(error)[:100]) from error
-    for field, column in zip(schema, table.columns, strict=True):
-        if any(_lacks_values(field, chunk) for chunk in column.chunks):
+    for field, array in (pair for batch in table.to_batches() for pair in zip(schema, batch.columns, strict=True)):
+        if _lacks_values(field, array):
             raise DamagedFileError("a piece has nulls in a column that must not have any", found=field.name)
     return table
 
 
 def _lacks_values(field: pa.Field[Any], array: Any) -> bool:
     """Return whether a required field, or one in it, has nulls. No structure is optional here."""
-    is_struct = pa.types.is_struct(field.type)
-    if array.null_count and (is_struct or not field.nullable):
+    kind: Any = field.type
+    if array.null_count and (isinstance(kind, pa.StructType) or not field.nullable):
         return True
-    if is_struct:
-        return any(_lacks_values(inner, array.field(at)) for at, inner in enumerate(field.type))
-    return pa.types.is_list(field.type) and _lacks_values(field.type.value_field, array.values)
+    if isinstance(kind, pa.StructType):
+        return any(_lacks_values(inner, array.field(at)) for at, inner in enumerate(kind))
+    return isinstance(kind, pa.ListType) and _lacks_values(kind.value_field, array.values)
 
 
 def encode_files(files: Sequence[FileEntry]) -> bytes:
@@ -142,7 +142,8 @@ def decode_file_table(data: bytes) -> pa.Table:
 
 def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEntry]:
     """Return files of a batch (default: all), without bounds and partitions, which have their own sections."""
-    chosen = batch if rows is None else batch.take(pa.array(rows, pa.int64()))
+    if rows is not None:  # of one file, as a lookup asks for it, no column is copied
+        batch = batch.slice(rows[0], 1) if len(rows) == 1 else batch.take(pa.array(rows, pa.int64()))
     return [
         FileEntry(
             path=row["file_path"],
@@ -155,7 +156,7 @@ def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEnt
             added_snapshot_id=row["added_snapshot_id"],
             file_sequence_number=row["file_sequence_number"],
         )
-        for row in chosen.to_pylist()
+        for row in batch.to_pylist()
     ]
 
 

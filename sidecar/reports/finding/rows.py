@@ -53,11 +53,11 @@ class RowCounter:
     def __init__(self, table: Table, question: ValueQuestion, access: Access, read_all: bool) -> None:
         self.question, self._access = question, access
         self._table = table = with_schema(table, question.schema.schema_id)
-        self._whole = TableReader(table, question.projection, AlwaysTrue(), access)
+        self._whole = TableReader(table, question.projection, FileQuestion(AlwaysTrue(), question.schema), access)
         self._matching: TableReader | None = None
         is_few = len(question.literals) <= MOST_ASKED
         if not read_all and is_few and isinstance(question.column.type, _BYTES):
-            self._matching = TableReader(table, question.projection, question.predicate, access)
+            self._matching = TableReader(table, question.projection, question.question, access)
         self._counted: dict[tuple[str, frozenset[DeleteKey]], Counter[str]] = {}
 
     def count(self, file: DataFile) -> Counter[str]:
@@ -102,9 +102,8 @@ class RowCounter:
 
     def _read_with(self, table_reader: TableReader, task: FileScanTask, deletes: Deletes) -> Counter[str]:
         question, found, rows = self.question, Counter[str](), 0
-        about_file = FileQuestion(table_reader.named_filter, question.schema)
         # is_locked: look for the keys of each file first, because Arrow may hang on an encrypted column.
-        reader = DataFileReader(table_reader, deletes, None, about_file, is_locked=True)
+        reader = DataFileReader(table_reader, deletes, None, is_locked=True)
         with reading_errors(task.file.file_path):
             if table_reader is self._whole:
                 for batch in reader.read_whole(task):
