@@ -106,10 +106,10 @@ def _words_of(builder: Any, pairs: Any, word: int) -> Any:
     """Return eight words of blocks, from ``word`` on, each of all blocks; pair k has block k and that after half."""
     if len(pairs) == 4:
         order = [word, 8 + word, 4 + word, 12 + word] * 2
-        low, high = _mixed(builder, *pairs[:2], order), _mixed(builder, *pairs[2:], order)
+        low, high = (_mixed(builder, pairs[k], pairs[k + 1], order) for k in (0, 2))
         return _mixed(builder, low, high, [0, 1, 8, 9, 2, 3, 10, 11])
     if len(pairs) == 2:
-        return _mixed(builder, *pairs, [k + w for w in (word, word + 1) for k in (0, 8, 4, 12)])
+        return _mixed(builder, pairs[0], pairs[1], [k + w for w in (word, word + 1) for k in (0, 8, 4, 12)])
     return _mixed(builder, pairs[0], pairs[0], [k + w for w in range(4) for k in (0, 4)])
 
 
