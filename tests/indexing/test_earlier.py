@@ -17,7 +17,7 @@ from sidecar.bundle.units import writer
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.filters.theta import ThetaSketch
 from sidecar.indexing.previous import build_state
-from sidecar.indexing.previous.earlier import _stale
+from sidecar.indexing.previous.earlier import _refused_blobs
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of, sketches_of
@@ -290,4 +290,4 @@ def test_a_plaintext_blob_of_a_column_that_has_a_key_is_made_anew() -> None:
     )
     blob = SimpleNamespace(toc=SimpleNamespace(field_id=2, lock=None))
     segment: Any = SimpleNamespace(header=SimpleNamespace(segment_id=b"one"), sketch_blobs={}, blobs=[blob])
-    assert _stale([segment], plan) == {(b"one", 2)}
+    assert _refused_blobs([segment], plan) == {(b"one", 2)}
