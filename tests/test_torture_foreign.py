@@ -22,7 +22,7 @@ from scripts.torturing.tables import asker as table_asker
 from tests.conftest import SHARED_DATA
 from tests.ending_asker import ask_badly
 from tests.lost_values import change_filters
-from tests.tables import new_catalog
+from tests.tables import create_with_rows, new_catalog
 
 CORPUS = SHARED_DATA / "corpus"
 SHARE = 80
@@ -84,9 +84,7 @@ def test_tables_of_another_machine_differ_in_nothing(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     catalog = new_catalog(made, "made")
-    table = catalog.create_table("db.t", ROWS.select(["k", "s", "t"]).schema)
-    table.append(ROWS.select(["k", "s", "t"]))
-    table.append(ROWS.select(["k", "s", "t"]).slice(50))
+    create_with_rows(catalog, "db.t", [ROWS.select(["k", "s", "t"]), ROWS.select(["k", "s", "t"]).slice(50)])
     made.rename(tmp_path / "moved")
     ((name, _),) = tables_of(tmp_path / "moved")
     answers = table_answers(tmp_path / "moved")

@@ -346,8 +346,7 @@ def test_scan_draws_rows_and_says_how_many(built: Any, run: Any) -> None:
 
 
 def test_a_damaged_sidecar_is_a_warning_and_the_right_rows(lake: Any, run: Any) -> None:
-    table = lake.create_table("db.damaged", SCHEMA)
-    table.append(rows(3))
+    create_with_rows(lake, "db.damaged", [rows(3)], SCHEMA)
     assert run("build", "db.damaged", "--columns", "k", "--engine", "local").exit_code == 0
     (entry,) = lake.load_table("db.damaged").metadata.statistics
     path = Path(entry.statistics_path.removeprefix("file:"))

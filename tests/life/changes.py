@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo
+from pyiceberg.expressions import AlwaysTrue, EqualTo
+from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
@@ -95,6 +96,19 @@ def _rewrite(life: Life, files_of_new: list[DataFile], new: dict[int, Row]) -> s
     stay = {key: row for key, row in rows.items() if not start <= key < stop}
     life.note_rows({**stay, **new})
     return f"rewrite without {start} to {stop}, with {len(new)} more"
+
+
+def compact_files(life: Life) -> str | None:
+    """The rows of some data files move to new ones, without those that were deleted by position."""
+    rows, table, live = life.begin(), life.table, life.files_of_id_ranges()
+    if not live or life.head_before.equality_deletes or life.encrypted:
+        return None
+    chosen = {file.file_path for _, file in life.rng.sample(live, min(len(live), life.rng.choice([2, 3, 9])))}
+    tasks = [task for task in table.scan().plan_files() if task.file.file_path in chosen]
+    data = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(tasks)
+    files.remove(table, [task.file for task in tasks], files.data_files(table, data))
+    life.note_rows(rows)
+    return f"compact {len(tasks)} files"
 
 
 def delete_by_predicate(life: Life) -> str | None:
@@ -466,7 +480,8 @@ def _with_paths(folder: Any) -> Iterable[Any]:
 
 
 CHANGES: dict[Change, int] = {
-    append: 6, delete_rows: 2, overwrite_rows: 2, delete_by_predicate: 1, overwrite_all: 1, overwrite_partitions: 1,
+    append: 6, delete_rows: 2, overwrite_rows: 2, compact_files: 2, delete_by_predicate: 1,
+    overwrite_all: 1, overwrite_partitions: 1,
     delete_by_positions: 2, delete_by_equality_of: 1, import_file: 1, return_file: 2, create_branch: 1, create_tag: 1,
     drop_ref: 1, roll_back: 2, set_current: 1, stage: 1, cherry_pick: 2, expire_snapshots: 1, promote_column: 2,
     rename_column: 2, drop_column: 1, add_column: 1, drop_and_add_column: 2, swap_columns: 1, upgrade: 1,

@@ -87,8 +87,7 @@ def test_another_file_at_the_same_relative_path_is_not_taken_for_it(catalog: Any
     listed = list_snapshot(copied).files[0]
     place, size, rows = listed.path, listed.file_size, listed.record_count
     other = pa.table({"k": pa.array([k + 1 for k in pq.read_table(local(place))["k"].to_pylist()], pa.int64())})
-    source = catalog.create_table(f"db.other_{copied.name()[1]}", other.schema, properties=PLAIN)
-    source.append(other)
+    source = create_with_rows(catalog, f"db.other_{copied.name()[1]}", [other], **PLAIN)
     copied.delete("k >= 0")
     shutil.copy(local(list_snapshot(source).files[0].path), local(place))
     copied.add_files([place])

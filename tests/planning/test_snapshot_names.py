@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import sidecar
 from sidecar.cli.app import app
 from sidecar.errors import UsageError
+from tests.tables import create_with_rows
 
 ROWS = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())])
 
@@ -90,8 +91,7 @@ def test_a_branch_is_read_in_the_present_schema(swapped: Swapped, named: dict[st
 
 
 def test_the_current_snapshot_by_its_id_has_its_own_schema(catalog: Any) -> None:
-    table = catalog.create_table("db.current_by_id", ROWS)
-    table.append(rows([1], [100]))
+    table = create_with_rows(catalog, "db.current_by_id", [rows([1], [100])], ROWS)
     current = table.current_snapshot().snapshot_id
     swap(table)
     assert found(table, "a = 1", at=current) == [(1, 100)]
@@ -113,8 +113,7 @@ def replace_column(table: Table, name: str) -> None:
 
 
 def test_another_column_of_an_unreadable_type_changes_no_names(catalog: Any) -> None:
-    table = catalog.create_table("db.unreadable", ROWS)
-    table.append(rows([1], [100]))
+    table = create_with_rows(catalog, "db.unreadable", [rows([1], [100])], ROWS)
     before = table.current_snapshot().snapshot_id
     with table.manage_snapshots() as manage:
         manage.create_branch(before, "dev").create_tag(before, "old")
@@ -143,8 +142,7 @@ def test_find_speaks_the_same_language(swapped: Swapped) -> None:
 
 @pytest.mark.parametrize("named", ["snapshot", "old", "dev", "main"])
 def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, named: str) -> None:
-    table = catalog.create_table(f"db.indexed_names_{named}", ROWS)
-    table.append(rows([1], [100]))
+    table = create_with_rows(catalog, f"db.indexed_names_{named}", [rows([1], [100])], ROWS)
     before = table.current_snapshot().snapshot_id
     with table.manage_snapshots() as manage:
         manage.create_branch(before, "dev").create_tag(before, "old")
@@ -164,9 +162,7 @@ def test_what_is_indexed_is_named_in_the_schema_of_the_snapshot(catalog: Any, na
 
 
 def test_what_status_says_to_do_is_about_the_snapshot(catalog: Any) -> None:
-    table = catalog.create_table("db.names_to_do", ROWS)
-    table.append(rows([1], [100]))
-    sidecar.build(table, ["a"], kinds=["bloom"], engine="local")
+    table = create_with_rows(catalog, "db.names_to_do", [rows([1], [100])], ROWS, columns=["a"])
     table.append(rows([2], [200]))
     later = table.current_snapshot().snapshot_id
     with table.transaction() as transaction:

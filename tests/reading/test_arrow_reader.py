@@ -33,6 +33,7 @@ from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_view import _matching
 from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import local
+from tests.tables import create_with_rows
 
 
 def test_pyicebergs_private_api_is_as_it_was() -> None:
@@ -181,8 +182,7 @@ def test_every_batch_gets_the_columns_that_pyiceberg_gives_it(
 ) -> None:
     """The second batch of a file too, of which pyiceberg is not asked again if values stay."""
     name = f"db.projected_{list(CHANGES).index(change)}"
-    table = catalog.create_table(name, ROWS.schema, properties={"write.parquet.row-group-limit": "2"})
-    table.append(ROWS)
+    table = create_with_rows(catalog, name, [ROWS], **{"write.parquet.row-group-limit": "2"})
     steps, columns = CHANGES[change]
     for step in steps:
         with table.update_schema(allow_incompatible_changes=True) as update:
@@ -235,8 +235,7 @@ def test_every_batch_of_a_foreign_file_is_converted(
 
 def test_columns_in_another_order_are_found_by_name(table: Table) -> None:
     schema = pa.schema([("k", pa.int64()), ("m", pa.int64())])
-    catalog_table = table.catalog.create_table("db.projected_orders", schema)
-    catalog_table.append(pa.table({"k": [1], "m": [2]}))
+    catalog_table = create_with_rows(table.catalog, "db.projected_orders", [pa.table({"k": [1], "m": [2]})], schema)
     [task] = catalog_table.scan().plan_files()
     reader = TableReader(
         catalog_table,

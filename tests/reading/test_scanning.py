@@ -99,8 +99,7 @@ def test_a_limit_and_columns_that_make_no_sense(table: Table) -> None:
 
 def test_two_columns_of_one_name_are_told_apart_by_case_alone(catalog: Any) -> None:
     rows = pa.table({"K": pa.array([1, 2], pa.int64()), "k": ["a", "b"], "other": pa.array([5, 6], pa.int64())})
-    table = catalog.create_table("db.scan_case", rows.schema)
-    table.append(rows)
+    table = create_with_rows(catalog, "db.scan_case", [rows])
     assert scan(table, "K = 1", ["k"]).to_pylist() == [{"k": "a"}]
     assert scan(table, "OTHER = 6", ["Other"], case_sensitive=False).to_pylist() == [{"other": 6}]
     refused: list[Any] = [

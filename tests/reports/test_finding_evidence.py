@@ -27,6 +27,7 @@ from sidecar.reports.finding.rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once
+from tests.tables import create_with_rows
 
 PERSON = "person-17@example.com"
 SCHEMA = Schema(
@@ -43,9 +44,7 @@ def people(start: int, count: int = 40) -> pa.Table:
 @pytest.fixture
 def table(catalog: Any, request: Any) -> Iterator[Table]:
     name = f"db.{request.node.name[:60].replace('[', '_').replace(']', '')}"
-    made = catalog.create_table(name, SCHEMA)
-    made.append(people(0))
-    made.append(people(40))
+    made = create_with_rows(catalog, name, [people(0), people(40)], SCHEMA)
     yield made
     catalog.drop_table(name)
 

@@ -151,8 +151,7 @@ def test_many_parts_and_widened_filters(
 
 @pytest.mark.jvm
 def test_nothing_to_index(catalog: Any, spark: Any) -> None:
-    table = catalog.create_table("db.spark_nothing", SCHEMA)
-    table.append(_rows(0, 10))
+    table = create_with_rows(catalog, "db.spark_nothing", [_rows(0, 10)], SCHEMA)
     table.delete("c >= 0")
     assert sidecar.build(table, ["k"], engine="spark", spark=spark).units == 0
     table.append(_rows(0, 10))
@@ -162,9 +161,7 @@ def test_nothing_to_index(catalog: Any, spark: Any) -> None:
 
 @pytest.mark.jvm
 def test_spark_indexes_the_files_of_a_group_again(catalog: Any, spark: Any) -> None:
-    table = catalog.create_table("db.spark_recount", SCHEMA)
-    for number in range(3):
-        table.append(_rows(number, 100))
+    table = create_with_rows(catalog, "db.spark_recount", (_rows(number, 100) for number in range(3)), SCHEMA)
     sidecar.build(table, ["k"], engine="local")
     table.delete(f"k in ({', '.join(map(str, _rows(1, 100)['k'].to_pylist()))})")
     table.append(_rows(7, 100))

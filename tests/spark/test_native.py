@@ -270,8 +270,7 @@ def test_equality_deletes_apply(spark: Any, catalog: Any) -> None:
 
 
 def test_a_newer_snapshot_in_spark_is_what_is_read(spark: Any, catalog: Any) -> None:
-    table = catalog.create_table("db.native_newer", pa.schema([("k", pa.int64())]))
-    table.append(pa.table({"k": [1, 2]}))
+    table = create_with_rows(catalog, "db.native_newer", [pa.table({"k": [1, 2]})], pa.schema([("k", pa.int64())]))
     sidecar.build(table, ["k"], engine="local")
     spark.sql("insert into cat.db.native_newer values (3)")
     with sidecar.spark_read(spark, "cat.db.native_newer", table, "k = 3") as frame:
