@@ -7,9 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.embedding.convert import convert
@@ -33,6 +31,7 @@ from tests.embedding.encrypted_cases import (
 from tests.embedding.encryption_matrix import (
     read_by_arrow,
 )
+from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.encrypted_tables import bundle_keys, encrypted_table, file_keys, trusting
 
 
@@ -48,14 +47,7 @@ def table(catalog: Any) -> Table:
     with found.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for kind in (PLAIN_FOOTER, ENCRYPTED_FOOTER, PREFIXED):
             path = written(kind, folder)
-            file = DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=f"file:{path}",
-                file_format=FileFormat.PARQUET,
-                partition=Record(),
-                record_count=len(TABLE),
-                file_size_in_bytes=path.stat().st_size,
-            )
+            file = file_in_manifest(f"file:{path}", len(TABLE), path.stat().st_size)
             file.spec_id = 0
             append.append_data_file(file)
     return catalog.load_table("db.encrypted_embedding")

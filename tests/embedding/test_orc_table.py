@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
-from tests.iceberg.cases import local
+from tests.iceberg.cases import file_in_manifest, local
 from tests.orc_cases import write_orc
 from tests.tables import new_catalog
 
@@ -29,14 +28,7 @@ def table(tmp_path: Path) -> Table:
     folder = local(made.location()) / "data"
     folder.mkdir(parents=True)
     path = write_orc(folder / "a.orc", data, made.schema())
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{made.location()}/data/a.orc",
-        file_format=FileFormat.ORC,
-        partition=Record(),
-        record_count=COUNT,
-        file_size_in_bytes=path.stat().st_size,
-    )
+    file = file_in_manifest(f"{made.location()}/data/a.orc", COUNT, path.stat().st_size, file_format=FileFormat.ORC)
     with made.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)
     return made

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -54,6 +56,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from sidecar.iceberg.manifests import LATEST
 from tests.disk import overwrite
 
 SCHEMA = Schema(
@@ -285,6 +288,12 @@ def replaced(path: Path, data: bytes | None) -> Iterator[None]:
         overwrite(path, before)
 
 
+def file_in_manifest(path: str, records: int, size: int, **more: Any) -> DataFile:
+    """A file as manifests name it: Parquet rows without a partition, if ``more`` does not say otherwise."""
+    known = {"content": DataFileContent.DATA, "file_format": FileFormat.PARQUET, "partition": Record()}
+    return DataFile.from_args(file_path=path, record_count=records, file_size_in_bytes=size, **{**known, **more})
+
+
 class _DeleteManifestWriter(ManifestWriterV2):
     def _with_partition(self, format_version: TableVersion) -> Schema:
         """Have ``equality_ids`` as int, as the specification says. pyiceberg writes long, which Java cannot read."""
@@ -305,39 +314,58 @@ class _DeleteManifestWriter(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) -> None:
-    """Commit an equality delete file for all partitions: pyiceberg cannot write one, but its parts can."""
+class _LatestDeleteManifestWriter(_DeleteManifestWriter):
+    """Entries of version 3, which say for which data file a deletion vector is."""
+
+    def new_writer(self) -> Any:
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=self._with_partition(LATEST),
+            record_schema=self._with_partition(LATEST),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
+
+
+def commit_files(table: Table, files: DataFile | Sequence[DataFile], spec: PartitionSpec, snapshot_id: int) -> None:
+    """One more snapshot, with a manifest of delete files, or of data files, written with any spec."""
+    files = [files] if isinstance(files, DataFile) else files
+    are_latest = len(files[0]) == len(DATA_FILE_TYPE[LATEST].fields)
+    kind: Any = _LatestDeleteManifestWriter if are_latest else _DeleteManifestWriter
+    if files[0].content == DataFileContent.DATA:
+        kind = ManifestWriterV2
     snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
     assert snapshot is not None
-    folder, snapshot_id = f"{table.location()}/metadata", uuid.uuid4().int >> 66
-    path = f"{table.location()}/data/equality-delete-{snapshot_id}.parquet"
-    with io.new_output(path).create() as stream:
-        pq.write_table(deletes, stream)
-    file = DataFile.from_args(
-        content=DataFileContent.EQUALITY_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=deletes.num_rows,
-        file_size_in_bytes=len(io.new_input(path)),
-        equality_ids=field_ids,
-    )
-    manifest_output = io.new_output(f"{folder}/equality-deletes-{snapshot_id}.avro")
-    spec = next((spec for spec in table.specs().values() if not spec.fields), table.spec())
-    with _DeleteManifestWriter(spec, table.schema(), manifest_output, snapshot_id, "null") as writer:
-        writer.add(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=snapshot_id, data_file=file))
+    folder = f"{table.location()}/metadata"
+    output = io.new_output(f"{folder}/deletes-{snapshot_id}.avro")
+    with kind(spec, table.schema(), output, snapshot_id, "null") as writer:
+        for file in files:
+            status = ManifestEntryStatus.ADDED
+            writer.add(ManifestEntry.from_args(status=status, snapshot_id=snapshot_id, data_file=file))
     manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
-    list_path = f"{folder}/equality-deletes-list-{snapshot_id}.avro"
-    with write_manifest_list(2, io.new_output(list_path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
+    path = f"{folder}/list-{snapshot_id}.avro"
+    with write_manifest_list(2, io.new_output(path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
         lines.add_manifests([manifest, *snapshot.manifests(io)])
     made = Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=snapshot.snapshot_id,
         sequence_number=sequence,
-        manifest_list=list_path,
+        manifest_list=path,
         summary=Summary(Operation.DELETE),
         schema_id=metadata.current_schema_id,
     )
     head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)
     with table.transaction() as transaction:
         transaction._apply((AddSnapshotUpdate(snapshot=made), head), ())
+
+
+def delete_by_equality(table: Table, deletes: pa.Table, field_ids: list[int]) -> None:
+    """Commit an equality delete file for all partitions: pyiceberg cannot write one, but its parts can."""
+    snapshot_id = uuid.uuid4().int >> 66
+    path = f"{table.location()}/data/equality-delete-{snapshot_id}.parquet"
+    with table.io.new_output(path).create() as stream:
+        pq.write_table(deletes, stream)
+    is_about = {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": field_ids}
+    file = file_in_manifest(path, deletes.num_rows, len(table.io.new_input(path)), **is_about)
+    spec = next((spec for spec in table.specs().values() if not spec.fields), table.spec())
+    commit_files(table, file, spec, snapshot_id)

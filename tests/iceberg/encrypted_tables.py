@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from sidecar.crypto.key_material import KmsKeys
 from sidecar.crypto.keys import EncryptionKeys
+from tests.iceberg.cases import file_in_manifest
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -150,13 +150,10 @@ def _entry(table: Table, path: str, content: pa.Table, bounds: tuple[int, ...]) 
         field = SCHEMA.find_field(field_id)
         values = content[field.name].to_pylist()
         found[field_id] = to_bytes(field.field_type, min(values)), to_bytes(field.field_type, max(values))
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=content.num_rows,
-        file_size_in_bytes=len(table.io.new_input(path)),
+    file = file_in_manifest(
+        path,
+        content.num_rows,
+        len(table.io.new_input(path)),
         lower_bounds={i: low for i, (low, _) in found.items()},
         upper_bounds={i: high for i, (_, high) in found.items()},
     )

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from tests.iceberg.cases import SCHEMA, local, rows
+from tests.iceberg.cases import SCHEMA, file_in_manifest, local, rows
 from tests.orc_cases import write_orc
 from tests.orc_writers import write_oddly
 
@@ -60,13 +60,8 @@ def _new_file(table: Table) -> tuple[str, Path]:
 
 
 def _data_file(table: Table, path: Path, rows: int) -> DataFile:
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{table.location()}/data/{path.name}",
-        file_format=FileFormat.ORC,
-        partition=Record(),
-        record_count=rows,
-        file_size_in_bytes=path.stat().st_size,
+    return file_in_manifest(
+        f"{table.location()}/data/{path.name}", rows, path.stat().st_size, file_format=FileFormat.ORC
     )
 
 
@@ -79,14 +74,7 @@ def parquet_file(table: Table, rows: pa.Table, partition: Record | None = None, 
     path = f"{table.location()}/data/{uuid.uuid4()}.parquet"
     local(path).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows.cast(schema_to_pyarrow(schema)), local(path), **options)
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=partition or Record(),
-        record_count=len(rows),
-        file_size_in_bytes=local(path).stat().st_size,
-    )
+    return file_in_manifest(path, len(rows), local(path).stat().st_size, partition=partition or Record())
 
 
 def append_rows(table: Table, start: int, count: int, orc: bool, **options: Any) -> None:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestWriterV2,
-    write_manifest_list,
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType
 from pyroaring import BitMap
 
 from sidecar.iceberg.manifests import LATEST
 from sidecar.puffin.writer import PuffinWriter
-from tests.iceberg.cases import SCHEMA, _DeleteManifestWriter, append
+from tests.iceberg.cases import SCHEMA, append, commit_files, file_in_manifest
 
 ASKED = ["i", "renamed", "f", "d", "dec9", "dec18", "s", "b", "fx", "day", "t", "ts", "tz", "st.x", "st.y"]
 """Columns that predicates ask; literals of ``renamed`` are those of ``l``."""
@@ -100,13 +92,12 @@ def delete_by_position(
     with io.new_output(path).create() as stream:
         columns = [list(column) for column in zip(*pairs, strict=True)]
         pq.write_table(pa.table(columns, schema=schema), stream, compression="none")  # paths can be changed in place
-    file = DataFile.from_args(
+    file = file_in_manifest(
+        path,
+        len(pairs),
+        len(io.new_input(path)),
         content=DataFileContent.POSITION_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
         partition=partition or Record(),
-        record_count=len(pairs),
-        file_size_in_bytes=len(io.new_input(path)),
     )
     commit_files(table, file, table.specs()[spec_id], snapshot_id)
 
@@ -119,13 +110,12 @@ def delete_by_values(
     schema = Schema(*(field for field in table.schema().fields if field.name in rows.column_names))
     with table.io.new_output(path).create() as stream:
         pq.write_table(rows.cast(schema_to_pyarrow(schema)), stream)
-    file = DataFile.from_args(
+    file = file_in_manifest(
+        path,
+        rows.num_rows,
+        len(table.io.new_input(path)),
         content=DataFileContent.EQUALITY_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
         partition=partition,
-        record_count=rows.num_rows,
-        file_size_in_bytes=len(table.io.new_input(path)),
         equality_ids=field_ids,
         **statistics,
     )
@@ -153,62 +143,17 @@ def deletion_vectors(
             blobs.append(writer.add_blob("deletion-vector-v1", [2147483645], -1, -1, blob, properties=of))
         writer.finish()
     return [
-        DataFile.from_args(
+        file_in_manifest(
+            path,
+            len(places),
+            len(table.io.new_input(path)),
             _table_format_version=LATEST,
             content=DataFileContent.POSITION_DELETES,
-            file_path=path,
             file_format=FileFormat.PUFFIN,
             partition=partition or Record(),
-            record_count=len(places),
-            file_size_in_bytes=len(table.io.new_input(path)),
             referenced_data_file=target,
             content_offset=blob.offset,
             content_size_in_bytes=blob.length,
         )
         for (target, places), blob in zip(positions.items(), blobs, strict=True)
     ]
-
-
-class _LatestDeleteManifestWriter(_DeleteManifestWriter):
-    """Entries of version 3, which say for which data file a deletion vector is."""
-
-    def new_writer(self) -> Any:
-        return AvroOutputFile[ManifestEntry](
-            output_file=self._output_file,
-            file_schema=self._with_partition(LATEST),
-            record_schema=self._with_partition(LATEST),
-            schema_name="manifest_entry",
-            metadata=self._meta,
-        )
-
-
-def commit_files(table: Table, files: DataFile | Sequence[DataFile], spec: PartitionSpec, snapshot_id: int) -> None:
-    """One more snapshot, with a manifest of delete files, or of data files, written with any spec."""
-    files = [files] if isinstance(files, DataFile) else files
-    are_latest = len(files[0]) == len(DATA_FILE_TYPE[LATEST].fields)
-    kind: Any = _LatestDeleteManifestWriter if are_latest else _DeleteManifestWriter
-    if files[0].content == DataFileContent.DATA:
-        kind = ManifestWriterV2
-    snapshot, metadata, io = table.current_snapshot(), table.metadata, table.io
-    assert snapshot is not None
-    folder = f"{table.location()}/metadata"
-    output = io.new_output(f"{folder}/deletes-{snapshot_id}.avro")
-    with kind(spec, table.schema(), output, snapshot_id, "null") as writer:
-        for file in files:
-            status = ManifestEntryStatus.ADDED
-            writer.add(ManifestEntry.from_args(status=status, snapshot_id=snapshot_id, data_file=file))
-    manifest, sequence = writer.to_manifest_file(), metadata.last_sequence_number + 1
-    path = f"{folder}/list-{snapshot_id}.avro"
-    with write_manifest_list(2, io.new_output(path), snapshot_id, snapshot.snapshot_id, sequence, "null") as lines:
-        lines.add_manifests([manifest, *snapshot.manifests(io)])
-    made = Snapshot(
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=snapshot.snapshot_id,
-        sequence_number=sequence,
-        manifest_list=path,
-        summary=Summary(Operation.DELETE),
-        schema_id=metadata.current_schema_id,
-    )
-    head = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id)
-    with table.transaction() as transaction:
-        transaction._apply((AddSnapshotUpdate(snapshot=made), head), ())

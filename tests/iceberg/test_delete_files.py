@@ -20,6 +20,7 @@ from sidecar.iceberg.deletes.delete_files import (
     partition_of,
 )
 from sidecar.iceberg.manifests import LATEST
+from tests.iceberg.cases import file_in_manifest
 
 PATH_FIELD = 2147483546
 NAN = float("nan")
@@ -45,14 +46,14 @@ def delete(
     bounds: tuple[str, str] | None = None,
 ) -> DeleteFile:
     lower, upper = ({PATH_FIELD: one.encode()} for one in bounds) if bounds else ({}, {})
-    file = DataFile.from_args(
+    file = file_in_manifest(
+        name,
+        1,
+        100,
         _table_format_version=LATEST,
         content=content,
-        file_path=name,
         file_format=FileFormat.PUFFIN if vector else FileFormat.PARQUET,
         partition=Record(*partition),
-        record_count=1,
-        file_size_in_bytes=100,
         lower_bounds=lower,
         upper_bounds=upper,
         referenced_data_file=target,

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -35,6 +35,7 @@ from sidecar.iceberg import listing as listing_module
 from sidecar.iceberg.listing import READERS, EntryBounds, list_snapshot, readers_of
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import planner
+from tests.iceberg.cases import file_in_manifest
 from tests.tables import create_with_rows
 
 SCHEMA = Schema(
@@ -158,13 +159,11 @@ def test_of_two_partition_fields_of_one_column_both_must_be_the_stored_value(
 ) -> None:
     fields = (PartitionField(2, 1000 + n, IdentityTransform(), f"p{n}") for n in range(2))
     table = catalog.create_table(f"db.listing_twice_{'_'.join(parts)}", SCHEMA, partition_spec=PartitionSpec(*fields))
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{table.location()}/data/x.parquet",
-        file_format=FileFormat.PARQUET,
+    file = file_in_manifest(
+        f"{table.location()}/data/x.parquet",
+        4,
+        100,
         partition=Record(*parts),
-        record_count=4,
-        file_size_in_bytes=100,
         value_counts={2: 4},
         null_value_counts={2: 0},
         lower_bounds={2: b"a"},

@@ -44,7 +44,7 @@ from sidecar.iceberg.deletes.delete_index import (
 from sidecar.iceberg.listing import Listing, list_snapshot
 from sidecar.iceberg.replace import NewPaths, _rebase, commit_replace, find_replaceable
 from sidecar.iceberg.snapshot_producer import _FIELDS, NewFile
-from tests.iceberg.cases import delete_by_equality, local
+from tests.iceberg.cases import delete_by_equality, file_in_manifest, local
 
 ARROW = pa.schema([("k", pa.int64())])
 
@@ -143,12 +143,8 @@ def position_deletes(table: Table, path: str, deletes: pa.Table) -> DataFile:
     """The manifest's view of a position delete file without bounds."""
     with table.io.new_output(path).create() as stream:
         pq.write_table(deletes, stream)
-    return DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        record_count=deletes.num_rows,
-        file_size_in_bytes=len(table.io.new_input(path)),
+    return file_in_manifest(
+        path, deletes.num_rows, len(table.io.new_input(path)), content=DataFileContent.POSITION_DELETES
     )
 
 

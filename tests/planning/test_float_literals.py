@@ -23,7 +23,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo, LessThan
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType
@@ -37,6 +37,7 @@ from sidecar.planning.files.choose import FileChooser
 from sidecar.planning.plan import Plan
 from sidecar.storage.locations import local_path
 from sidecar.storage.opening import open_source
+from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.mixed_tables import append_files, orc_file
 
 TENTH = float(np.float32(0.1))
@@ -87,14 +88,7 @@ def append_nan_partition(table: Table, key: int) -> None:
     path = f"{table.location()}/data/nan.parquet"
     Path(local_path(path)).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(one(key).cast(table.schema().as_arrow()), local_path(path))
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
-        partition=Record(math.nan),
-        record_count=1,
-        file_size_in_bytes=Path(local_path(path)).stat().st_size,
-    )
+    file = file_in_manifest(path, 1, Path(local_path(path)).stat().st_size, partition=Record(math.nan))
     file.spec_id = table.spec().spec_id
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         append.append_data_file(file)

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
@@ -36,7 +35,7 @@ from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.planner import plan
 from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.reading.scanning import read
-from tests.iceberg.cases import comparable, oracle
+from tests.iceberg.cases import comparable, file_in_manifest, oracle
 from tests.tables import create_with_rows
 
 SCHEMA = Schema(
@@ -49,15 +48,7 @@ SCHEMA = Schema(
 
 
 def data_file(**more: Any) -> DataFile:
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path="f",
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=100,
-        file_size_in_bytes=10,
-        **more,
-    )
+    return file_in_manifest("f", 100, 10, **more)
 
 
 def bounded(field_id: int, lower: bytes, upper: bytes, nulls: int = 0, nans: int | None = None) -> DataFile:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -23,7 +23,7 @@ from pyroaring import BitMap
 import sidecar
 from sidecar.errors import DamagedFileError, located
 from sidecar.reading.row_deletes import vector_positions
-from tests.iceberg.cases import local
+from tests.iceberg.cases import file_in_manifest, local
 from tests.iceberg.mixed_tables import append_files, parquet_file
 from tests.iceberg.table_cases import commit_files, delete_by_values, deletion_vectors
 from tests.tables import create_with_rows
@@ -137,13 +137,12 @@ def position_file(table: Table, pairs: list[tuple[str, int]], partition: Record,
     path = f"{table.location()}/data/positions-{len(list(local(table.location()).glob('data/*')))}.parquet"
     columns = [list(column) for column in zip(*pairs, strict=True)]
     pq.write_table(pa.table(columns, schema=schema), str(local(path)), row_group_size=2)
-    return DataFile.from_args(
+    return file_in_manifest(
+        path,
+        len(pairs),
+        Path(local(path)).stat().st_size,
         content=DataFileContent.POSITION_DELETES,
-        file_path=path,
-        file_format=FileFormat.PARQUET,
         partition=partition,
-        record_count=len(pairs),
-        file_size_in_bytes=Path(local(path)).stat().st_size,
         **statistics,
     )
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.exceptions import RESTError
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,6 +20,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DateType, DecimalType, IntegerType, LongType, NestedField, StringType
 
 import sidecar
+from tests.iceberg.cases import file_in_manifest
 from tests.serving.served import Served, served
 from tests.tables import create_with_rows
 
@@ -86,13 +86,11 @@ def of_hive(catalog: Any, name: str, folder: Path, columns: Any) -> Table:
         change.set_properties({"schema.name-mapping.default": schema.name_mapping.model_dump_json()})
     path = folder / f"{name}.parquet"
     pq.write_table(pa.table({"id": pa.array([1, 2, 3], pa.int64())}), path)
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"file:{path}",
-        file_format=FileFormat.PARQUET,
+    file = file_in_manifest(
+        f"file:{path}",
+        3,
+        path.stat().st_size,
         partition=Record(*(value for _, _, value, *_ in columns)),
-        record_count=3,
-        file_size_in_bytes=path.stat().st_size,
         column_sizes={1: 50},
         value_counts={1: 3},
         spec_id=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -17,19 +17,13 @@ from sidecar.iceberg.deletes.delete_files import DeleteFile
 from sidecar.iceberg.manifests import LatestFields
 from sidecar.serving.planning.live_snapshot import ServedDeletes
 from sidecar.serving.planning.scan_planner import ScanPlanner
+from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.table_cases import commit_files
 from tests.serving.planning.asking import ask
 
 
 def test_a_vector_says_where_it_is() -> None:
-    file = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path="vector",
-        file_format=FileFormat.PUFFIN,
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=100,
-    )
+    file = file_in_manifest("vector", 1, 100, content=DataFileContent.POSITION_DELETES, file_format=FileFormat.PUFFIN)
     vector = DeleteFile(file, LatestFields(None, "v.parquet", 4, 44), 5, 0, ())
     encoded = ServedDeletes([vector]).encoded(vector, [], False)
     assert b'"referenced-data-file":"v.parquet","content-offset":4,"content-size-in-bytes":44' in encoded
@@ -43,13 +37,12 @@ def test_equality_deletes_of_a_spec_without_partitions_apply_everywhere(catalog:
     with table.update_spec() as update:
         update.add_field("s", IdentityTransform(), "by_s")
     table.append(pa.table({"p": pa.array([1, 2], pa.int64()), "s": ["a", "b"]}))
-    file = DataFile.from_args(
+    file = file_in_manifest(
+        f"{table.location()}/data/deletes.parquet",
+        1,
+        100,
         content=DataFileContent.EQUALITY_DELETES,
-        file_path=f"{table.location()}/data/deletes.parquet",
-        file_format=FileFormat.PARQUET,
         partition=Record(None),
-        record_count=1,
-        file_size_in_bytes=100,
         equality_ids=[2],
     )
     commit_files(table, file, table.specs()[0], 7)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,6 +20,7 @@ from sidecar.serving.planning.scan_planner import ScanPlanner
 from sidecar.serving.protocol import filters
 from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.protocol.requests import parse_plan_request
+from tests.iceberg.cases import file_in_manifest
 from tests.serving.planning.asking import JAVA, PYICEBERG, ask, equal, name_of
 
 SCHEMA = Schema(
@@ -53,14 +53,8 @@ def append(table: Table) -> None:
         for partition in PARTITIONS:
             path = f"{table.location()}/data/{len(table.snapshots())}-{partition[0]}.parquet"
             files.append_data_file(
-                DataFile.from_args(
-                    content=DataFileContent.DATA,
-                    file_path=path,
-                    file_format=FileFormat.PARQUET,
-                    partition=Record(*partition[: len(table.spec().fields)]),
-                    record_count=1,
-                    file_size_in_bytes=100,
-                    spec_id=table.spec().spec_id,
+                file_in_manifest(
+                    path, 1, 100, partition=Record(*partition[: len(table.spec().fields)]), spec_id=table.spec().spec_id
                 )
             )
     table.refresh()
