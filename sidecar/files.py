@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sidecar.errors import (
     DamagedFileError,
@@ -23,7 +23,7 @@ from sidecar.errors import (
     refuse_text,
 )
 from sidecar.questions.value_check import ValueCheck, ValuesLookedUp
-from sidecar.results.base import ProbedRowGroup, Result
+from sidecar.results.base import FileProbe, ProbedRowGroup, Result
 from sidecar.storage.source import AnyPath, Source
 
 if TYPE_CHECKING:
@@ -43,19 +43,6 @@ ORC = "orc"
 PUFFIN = "puffin"
 BLOOM_FILTER = "bloom-filter"
 _MAGIC = {b"PAR1": PARQUET, b"PARE": PARQUET, b"PFA1": PUFFIN}
-
-
-class FileProbe(NamedTuple):
-    """The answers of a column's filters in one file."""
-
-    units: list[ProbedRowGroup]
-    """The answer for each row group. In the answers of a sidecar each names its data file."""
-    fields: list[int] | None = None
-    """The field ids that a sidecar has for the column; ``None`` for a data file."""
-    types: list[str] | None = None
-    """The Iceberg types as which the value was read for a sidecar; ``None`` for a data file."""
-    warnings: list[str] | None = None
-    """What is wrong with a sidecar, in words; ``None`` for a data file."""
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -116,8 +103,7 @@ def probe_source(access: Access, opened: Source, column: str | int, value: Liter
     if kind == PUFFIN:
         from sidecar.bundle.probe import probe_sidecar
 
-        found = probe_sidecar(source, column, value, access.keys)
-        return FileProbe(found.units, found.fields, found.types, found.warnings)
+        return probe_sidecar(source, column, value, access.keys)
     return FileProbe(_PROBES[kind](source, str(column), value))
 
 

@@ -57,7 +57,10 @@ class UnitEntry(NamedTuple):
 
 
 class FieldBounds(NamedTuple):
-    """One field's values in a manifest entry: serialized single values and counts, ``None`` where they are missing."""
+    """Statistics of one field in a manifest entry: serialized values and counts, ``None`` where they are missing.
+
+    The values are bounds, which may be cut short.
+    """
 
     lower: bytes | None = None
     upper: bytes | None = None

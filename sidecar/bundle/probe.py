@@ -25,7 +25,7 @@ from sidecar.filters.possible_types import possible_types, probe_as_any, reading
 from sidecar.filters.probes import AnyEncoding, FieldQuestion
 from sidecar.filters.values import Probe
 from sidecar.questions.bounds import Unknown
-from sidecar.results.base import ProbedRowGroup
+from sidecar.results.base import FileProbe, ProbedRowGroup
 from sidecar.storage.source import Source
 
 NOT_INDEXED = "not indexed"
@@ -36,21 +36,12 @@ UNREADABLE = "the filter could not be read, see the warnings"
 _CERTAIN = -1
 
 
-class SidecarAnswers(NamedTuple):
-    """The answers of a sidecar for one value: ids of ``fields``, ``types`` as which the value was read, ``units``."""
-
-    fields: list[int]
-    types: list[str]
-    units: list[ProbedRowGroup]
-    warnings: list[str]
-
-
 def probe_sidecar(
     source: Source,
     column: str | int,
     value: LiteralValue,
     encryption_keys: EncryptionKeys | None = None,
-) -> SidecarAnswers:
+) -> FileProbe:
     """Ask the filters of one column for one value.
 
     ``column`` is a field id, else a name that the sidecar has. Text is read as a value of the table's type, or, in a
@@ -76,7 +67,7 @@ def probe_sidecar(
             found=repr(value)[:80],
         )
     units = _answers(sidecar, fields, names, value)
-    return SidecarAnswers(fields, types, units, list(sidecar.warnings))
+    return FileProbe(units, fields, types, list(sidecar.warnings))
 
 
 def _nothing_in(sidecar: SidecarFile) -> SidecarError:

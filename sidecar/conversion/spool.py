@@ -30,7 +30,7 @@ class Spool:
         self._end = 0
         self._map: mmap.mmap | None = None
 
-    def append(self, data: bytes) -> int:
+    def append(self, data: bytes | memoryview) -> int:
         """Append ``data`` and return its offset. Raises :class:`StorageError` if the disk is full."""
         start = self.reserve(len(data))
         view, at = memoryview(data), start
@@ -41,6 +41,10 @@ class Spool:
                 raise _no_room(error) from error
             view, at = view[written:], at + written
         return start
+
+    def write(self, data: memoryview) -> None:
+        """Append ``data``, as to a stream."""
+        self.append(data)
 
     def reserve(self, length: int) -> int:
         """Reserve ``length`` bytes, zero until written, and return their offset."""

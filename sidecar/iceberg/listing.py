@@ -33,7 +33,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from sidecar.bundle.file_identity import DataFileIdentity
-from sidecar.bundle.model import ListedManifest
+from sidecar.bundle.model import FieldBounds, ListedManifest
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg.manifests import (
     ManifestContents,
@@ -58,20 +58,6 @@ INDEXABLE = (FileFormat.PARQUET, FileFormat.ORC)
 
 READERS = 8
 """The number of files in stores that are read at once."""
-
-
-@dataclass(frozen=True)
-class EntryBounds:
-    """Statistics of one column in a manifest entry; ``None`` if the entry does not have them.
-
-    ``lower`` and ``upper`` are single-value serializations. They may be truncated, but hold for all values.
-    """
-
-    lower: bytes | None
-    upper: bytes | None
-    value_count: int | None
-    null_count: int | None
-    nan_count: int | None
 
 
 @dataclass(frozen=True)
@@ -110,7 +96,7 @@ class SnapshotFile:
     """The reason why sidecar does not index this file (its format); ``None`` if it does."""
 
     @cached_property
-    def bounds(self) -> Mapping[int, EntryBounds]:
+    def bounds(self) -> Mapping[int, FieldBounds]:
         """Statistics of the file's columns by field id. Most files of a snapshot are never asked for them."""
         return entry_bounds(self.data_file)
 
@@ -315,13 +301,13 @@ def partition_values(
     return tuple(values.get(partition_field.field_id) for partition_field in spec.fields)
 
 
-def entry_bounds(data_file: DataFile) -> dict[int, EntryBounds]:
+def entry_bounds(data_file: DataFile) -> dict[int, FieldBounds]:
     """Return the statistics of a file's columns by field id."""
     lower, upper = data_file.lower_bounds or {}, data_file.upper_bounds or {}
     values, nulls = data_file.value_counts or {}, data_file.null_value_counts or {}
     nans = data_file.nan_value_counts or {}
     ids = sorted({*lower, *upper, *values, *nulls, *nans})
-    return {i: EntryBounds(lower.get(i), upper.get(i), values.get(i), nulls.get(i), nans.get(i)) for i in ids}
+    return {i: FieldBounds(lower.get(i), upper.get(i), values.get(i), nulls.get(i), nans.get(i)) for i in ids}
 
 
 def _identity(
@@ -349,7 +335,7 @@ def _identity(
     return proven
 
 
-def _holds_only(bounds: EntryBounds, value: bytes | None) -> bool:
+def _holds_only(bounds: FieldBounds, value: bytes | None) -> bool:
     if value is None:
         return bounds.value_count is not None and bounds.null_count == bounds.value_count
     return bounds.null_count == 0 and bounds.lower == bounds.upper == value

@@ -34,6 +34,7 @@ from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_file import DataLeaf
 from sidecar.errors import UsageError
 from sidecar.iceberg.table_properties import name_mapping_of
+from sidecar.questions.bounds import Unknown
 
 BY_ID = "id"
 BY_NAME = "name:"
@@ -181,13 +182,6 @@ class FoundColumn(Generic[LeafT]):
     resolution: str
 
 
-@dataclass(frozen=True)
-class MissingColumn:
-    """No leaf of the file certainly stores the column. The file may still have values of it, so it is not empty."""
-
-    reason: str
-
-
 class ColumnsInFile(Generic[LeafT]):
     """The table's columns in one file. Facts that all columns share are found once, so that wide files stay cheap.
 
@@ -210,8 +204,10 @@ class ColumnsInFile(Generic[LeafT]):
         self._with_ids = sum(map(len, self._by_id.values()))
         self._named = None if name_mapping is None or self._by_id else _NamedLeaves(leaves, name_mapping, schema)
 
-    def find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
-        """Find the leaf that stores the column ``field_id``, or the reason why it is missing.
+    def find(self, field_id: int) -> FoundColumn[LeafT] | Unknown:
+        """Find the leaf that stores the column ``field_id``, or the reason why none certainly does.
+
+        The file may have values of a column that is missing, so it is not empty.
 
         Cases that engines read differently count as missing: only some columns have ids, an id or a mapped name
         occurs twice, the mapping does not describe the nesting.
@@ -219,17 +215,17 @@ class ColumnsInFile(Generic[LeafT]):
         found = self._find(field_id)
         if field_id in self._identity:
             if isinstance(found, FoundColumn) and not self._identity[field_id]:
-                return MissingColumn(IDENTITY_UNPROVEN)
-            if isinstance(found, MissingColumn) and found.reason == UnitState.ABSENT:
-                return MissingColumn(IDENTITY_NOT_STORED)
+                return Unknown(IDENTITY_UNPROVEN)
+            if isinstance(found, Unknown) and found.reason == UnitState.ABSENT:
+                return Unknown(IDENTITY_NOT_STORED)
         return found
 
-    def _find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
+    def _find(self, field_id: int) -> FoundColumn[LeafT] | Unknown:
         if self._with_ids and self._with_ids < len(self._leaves):
-            return MissingColumn("only some columns of the file have field ids")
+            return Unknown("only some columns of the file have field ids")
         if self._with_ids:
             return _single_match(self._by_id.get(field_id, []), BY_ID, "field id")
-        return MissingColumn(NO_IDS_NO_MAPPING) if self._named is None else self._named.find(field_id)
+        return Unknown(NO_IDS_NO_MAPPING) if self._named is None else self._named.find(field_id)
 
 
 def resolution_holds(resolution: str, field_id: int, name_mapping: NameMapping | None, schema: Schema) -> bool:
@@ -261,11 +257,11 @@ class TodaysResolutions(dict[tuple[int, str], bool]):
         return self.setdefault(asked, resolution_holds(resolution, field_id, mapping, schema))
 
 
-def _single_match(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | MissingColumn:
+def _single_match(matches: list[LeafT], resolution: str, what: str) -> FoundColumn[LeafT] | Unknown:
     if not matches:
-        return MissingColumn(UnitState.ABSENT)
+        return Unknown(UnitState.ABSENT)
     if len(matches) > 1:
-        return MissingColumn(f"several columns of the file have this {what}")
+        return Unknown(f"several columns of the file have this {what}")
     return FoundColumn(matches[0], resolution)
 
 
@@ -362,12 +358,12 @@ class _NamedLeaves(Generic[LeafT]):
             if walk.field_id is not None:
                 self._walks.setdefault(walk.field_id, []).append((leaf, walk))
 
-    def find(self, field_id: int) -> FoundColumn[LeafT] | MissingColumn:
+    def find(self, field_id: int) -> FoundColumn[LeafT] | Unknown:
         names = self._mapped.names(field_id)
         if names is None:
-            return MissingColumn("name mapping does not name the column, or is ambiguous")
+            return Unknown("name mapping does not name the column, or is ambiguous")
         if any(self._mapped.chain_holds(field_id, doubtful) for doubtful in self._doubtful):
-            return MissingColumn("nesting of the column in the file differs from the name mapping")
+            return Unknown("nesting of the column in the file differs from the name mapping")
         walks = self._walks.get(field_id, [])
         if len(walks) != 1:
             return _single_match([leaf for leaf, _ in walks], BY_NAME, "mapped name")

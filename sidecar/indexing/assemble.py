@@ -11,7 +11,6 @@ from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
     CoverageState,
-    FieldBounds,
     FileEntry,
     ListedManifest,
     UnitEntry,
@@ -267,11 +266,7 @@ def file_entry(
     ``manifest`` is the ordinal of a listed manifest. Bounds of the fields in ``hidden`` are left out, and the manifest
     entry if it is ``exposing``.
     """
-    bounds = {
-        field_id: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)
-        for field_id, b in file.bounds.items()
-        if field_id not in hidden
-    }
+    bounds = {field_id: one for field_id, one in file.bounds.items() if field_id not in hidden}
     return FileEntry(
         path=file.path,
         file_size=file.file_size,

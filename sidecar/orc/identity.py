@@ -58,7 +58,7 @@ def is_distinctive(source: Source, tail: OrcTail) -> bool:
     if len(statistics) != len(tail.stripes):
         return False
     return all(
-        any(_has_bounds(decode(column)) for column in statistics.columns(stripe.ordinal))
+        any(_has_bounds(decode(column)) for column in decode(statistics[stripe.ordinal]).all_bytes(1))
         for stripe in tail.stripes
         if stripe.num_rows
     )

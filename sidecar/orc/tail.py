@@ -380,28 +380,14 @@ def _stripes(messages: Iterable[Message], stride: int, end: int) -> list[Stripe]
     return stripes
 
 
-class StripeStatistics:
-    """The ColumnStatistics messages of each stripe. They are decoded stripe by stripe, because there may be many."""
-
-    def __init__(self, stripes: list[bytes]) -> None:
-        self._stripes = stripes
-
-    def __len__(self) -> int:
-        return len(self._stripes)
-
-    def columns(self, stripe: int) -> list[bytes]:
-        """Return the encoded messages of a stripe, one for each column. Raises :class:`DamagedFileError`."""
-        return decode(self._stripes[stripe]).all_bytes(1)
-
-
-def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
-    """Return the statistics of each stripe; of no stripe if the file has no metadata.
+def read_stripe_statistics(source: Source, tail: OrcTail) -> list[bytes]:
+    """Return the encoded statistics of each stripe; of no stripe if the file has no metadata.
 
     Reads the file only if the read of the tail did not have them.
     :func:`sidecar.orc.statistics.column_statistics.decode_statistics` decodes them. Raises :class:`DamagedFileError`.
     """
     if tail.metadata_length == 0:
-        return StripeStatistics([])
+        return []
     with located(tail.name, offset=tail.metadata_offset):
         start = tail.metadata_offset - (tail.size - len(tail.read_bytes))
         if start >= 0:
@@ -409,4 +395,4 @@ def read_stripe_statistics(source: Source, tail: OrcTail) -> StripeStatistics:
         else:
             data = source.read(tail.metadata_offset, tail.metadata_length)
         metadata = decode(bytes(tail.content(data, tail.metadata_offset, bound(tail.metadata_length, MAX_FOOTER))))
-        return StripeStatistics(metadata.all_bytes(1))
+        return metadata.all_bytes(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple
 from functools import cached_property
 
 import numpy as np
@@ -91,7 +90,7 @@ def _recorded_column_problems(
         rows = zip(*(column.to_pylist() for column in bounds_of_all.slice(first, len(live)).columns), strict=True)
         for file, bounds, row in zip(live, known, rows, strict=False):
             # A merged segment lacks bounds of files whose segments had no bounds of the field.
-            if any(value is not None for value in row) and (field_id not in bounds or row != astuple(bounds[field_id])):
+            if any(value is not None for value in row) and (field_id not in bounds or row != bounds[field_id]):
                 text = f"the bounds of {file.file_path} differ from those in its manifest"
                 yield problem_in(path, text, column=column_names(table, [field_id]))
     spec = table.specs().get(listed.spec_id)

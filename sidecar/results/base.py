@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -110,6 +110,19 @@ class ProbedRowGroup(Result):
     """Whether the row group may have the value; ``None`` if nothing certain is known."""
     reason: str
     """Why nothing certain is known, or how the answer was found; it may be empty."""
+
+
+class FileProbe(NamedTuple):
+    """The answers of a column's filters in one file."""
+
+    units: list[ProbedRowGroup]
+    """The answer for each row group. In the answers of a sidecar each names its data file."""
+    fields: list[int] | None = None
+    """The field ids that a sidecar has for the column; ``None`` for a data file."""
+    types: list[str] | None = None
+    """The Iceberg types as which the value was read for a sidecar; ``None`` for a data file."""
+    warnings: list[str] | None = None
+    """What is wrong with a sidecar, in words; ``None`` for a data file."""
 
 
 def _html_table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -30,9 +30,10 @@ from pyiceberg.types import (
 )
 
 import sidecar
+from sidecar.bundle.model import FieldBounds
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.iceberg import listing as listing_module
-from sidecar.iceberg.listing import READERS, EntryBounds, list_snapshot, readers_of
+from sidecar.iceberg.listing import READERS, list_snapshot, readers_of
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import planner
 from tests.iceberg.cases import file_in_manifest
@@ -115,9 +116,9 @@ def test_partition_values_are_single_value_bytes_in_the_specs_order(table: Table
 
 def test_bounds_and_counts_are_those_of_the_entry(table: Table) -> None:
     by_part = {file.partition[0]: file for file in list_snapshot(table).files}
-    assert by_part[b"a"].bounds[1] == EntryBounds(bytes(8), (3).to_bytes(8, "little"), 4, 0, None)
-    assert by_part[b"a"].bounds[2] == EntryBounds(b"a", b"a", 4, 0, None)
-    assert by_part[None].bounds[2] == EntryBounds(None, None, 4, 4, None)
+    assert by_part[b"a"].bounds[1] == FieldBounds(bytes(8), (3).to_bytes(8, "little"), 4, 0, None)
+    assert by_part[b"a"].bounds[2] == FieldBounds(b"a", b"a", 4, 0, None)
+    assert by_part[None].bounds[2] == FieldBounds(None, None, 4, 4, None)
 
 
 def test_identity_partitions_are_proven_by_bounds_and_never_for_floats(table: Table) -> None:
@@ -149,7 +150,7 @@ def test_stored_nulls_contradict_the_partition(catalog: Any, tmp_path: Path) -> 
         table.add_files([f"file:{tmp_path}/{name}.parquet"])
     nulls, same = list_snapshot(table).files
     assert nulls.partition == same.partition == (b"a",)
-    assert nulls.bounds[2] == EntryBounds(b"a", b"a", 2, 1, None)
+    assert nulls.bounds[2] == FieldBounds(b"a", b"a", 2, 1, None)
     assert (nulls.identity, same.identity) == ({2: False}, {2: True})
 
 
@@ -330,5 +331,5 @@ def test_deletes_of_spark_are_counted_not_listed(spark: Any, catalog: Any) -> No
 @pytest.mark.parametrize(("values", "nulls"), [(None, None), (4, None), (None, 4), (4, 3)])
 def test_only_counts_prove_that_a_column_holds_nulls_alone(values: int | None, nulls: int | None) -> None:
     """An entry without counts says nothing of a file's rows, whatever its partition is."""
-    assert not listing_module._holds_only(EntryBounds(None, None, values, nulls, None), None)
-    assert listing_module._holds_only(EntryBounds(None, None, 4, 4, None), None)
+    assert not listing_module._holds_only(FieldBounds(None, None, values, nulls, None), None)
+    assert listing_module._holds_only(FieldBounds(None, None, 4, 4, None), None)

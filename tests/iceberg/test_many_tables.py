@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 import sidecar
 from sidecar.errors import StorageError, UsageError
 from sidecar.iceberg.many_tables import each_table, find_tables
-from sidecar.reports.finding.find import FindOptions
+from sidecar.reports.finding.evidence import FindOptions
 from sidecar.reports.finding.many import find_in_tables
 from tests.tables import new_catalog
 

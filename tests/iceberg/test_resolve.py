@@ -39,13 +39,13 @@ from sidecar.iceberg.resolve import (
     NO_IDS_NO_MAPPING,
     ColumnsInFile,
     FoundColumn,
-    MissingColumn,
     TableColumn,
     encoded_name,
     listed_names,
     resolution_holds,
     resolve_columns,
 )
+from sidecar.questions.bounds import Unknown
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def test_a_new_name_for_the_field_ends_the_resolution_since_the_file_may_have_it
 @pytest.mark.parametrize("name", ["a.b", "a|b"])
 def test_names_that_no_resolution_can_hold_are_not_resolved(name: str) -> None:
     mapping = NameMapping([MappedField(field_id=1, names=[name, "id"])])
-    assert isinstance(ColumnsInFile([Leaf("id")], SCHEMA, mapping, {}).find(1), MissingColumn)
+    assert isinstance(ColumnsInFile([Leaf("id")], SCHEMA, mapping, {}).find(1), Unknown)
     assert not resolution_holds("name:id", 1, mapping, SCHEMA)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.iceberg.listing import EntryBounds
+from sidecar.bundle.model import FieldBounds
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.stage_one.fault import DAMAGE, STORAGE
@@ -50,7 +50,7 @@ def test_every_file_that_storage_did_not_give_counts_as_unread() -> None:
     assert found.unread == {0, 3}
 
 
-def listed(ordinal: int, bounds: EntryBounds, key_metadata: bytes | None = None) -> Any:
+def listed(ordinal: int, bounds: FieldBounds, key_metadata: bytes | None = None) -> Any:
     entry = SimpleNamespace(key_metadata=key_metadata)
     return SimpleNamespace(ordinal=ordinal, bounds={7: bounds}, data_file=entry)
 
@@ -58,7 +58,7 @@ def listed(ordinal: int, bounds: EntryBounds, key_metadata: bytes | None = None)
 @pytest.mark.parametrize("lower", [b"low", None])
 @pytest.mark.parametrize("upper", [b"high", None])
 def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper: bytes | None) -> None:
-    file = listed(0, EntryBounds(lower, upper, 1, 0, None))
+    file = listed(0, FieldBounds(lower, upper, 1, 0, None))
     is_bounded = lower is not None or upper is not None
     assert Encrypted(fields=frozenset([7])).exposes(file, ()) is is_bounded
     assert Encrypted(files=frozenset([0])).exposes(file, ()) is is_bounded
@@ -69,7 +69,7 @@ def test_one_bound_of_an_encrypted_column_exposes_it(lower: bytes | None, upper:
 @pytest.mark.parametrize("plaintext", [(), {7}, {8}])
 def test_the_entry_of_a_file_with_a_key_of_its_own_exposes_it_whatever_is_in_clear(plaintext: Any) -> None:
     """A column that may stand in plaintext does not make the key metadata of its file public."""
-    file = listed(0, EntryBounds(b"low", b"high", 1, 0, None), key_metadata=b"wrapped key")
+    file = listed(0, FieldBounds(b"low", b"high", 1, 0, None), key_metadata=b"wrapped key")
     assert Encrypted().exposes(file, plaintext)
     assert Encrypted(fields=frozenset([7])).exposes(file, plaintext)
 

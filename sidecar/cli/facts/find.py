@@ -13,7 +13,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, draw_lines
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, opened_table
+from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, is_path, opened_table
 from sidecar.cli.output import SHOWN, error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -37,7 +37,11 @@ ValuesFile = Annotated[
 
 def find(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help="The table as namespace.table, or a glob: db.*, db.** for all below.")
+        str,
+        typer.Argument(
+            metavar="PATH|TABLE",
+            help="A table or a glob of tables (db.*, db.** for all below), or a file, a folder, or a glob of files.",
+        ),
     ],
     conditions: Annotated[
         list[str] | None,
@@ -66,7 +70,7 @@ def find(
     at: At = None,
     keys: KeyPlace = None,
 ) -> None:
-    """Find the data files of tables that hold a value, with evidence.
+    """Find the data files that hold a value, of tables or as they are named, with evidence.
 
     Files that bounds and filters do not rule out are read. The exit code is 0 if the values are proven to be absent, 1
     if one was found, and 3 if nothing was found but something could not be asked. --json prints the evidence.
@@ -76,15 +80,19 @@ def find(
       sidecar find hr.users mail=ann@example.com
       sidecar find hr.users mail=ann@example.com user_id=42 --all-snapshots --json
       sidecar find 'hr.**' --values people.csv --all-snapshots --orphans --json
+      sidecar find 'lake/*.parquet' --values people.csv
     """
     out = output()
-    from sidecar.reports.finding.find import FindOptions, find_with
+    from sidecar.reports.finding.evidence import FindOptions
+    from sidecar.reports.finding.find import find_with
+    from sidecar.reports.finding.plain_files import find_in_files
     from sidecar.reports.finding.values import conditions_from
 
     wanted = conditions_from(conditions or [], None if values is None else str(values))
     options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys(keys))
-    if not are_several_tables([table]):
-        report = find_with(opened_table(table), wanted, options)
+    is_file = is_path(table) and not table.endswith(".metadata.json")
+    if is_file or not are_several_tables([table]):
+        report = find_in_files(table, wanted, options) if is_file else find_with(opened_table(table), wanted, options)
         out.warn(report.warnings)
         out.result(report, draw, rows=_rows([report]), failed=report.exit_code(strict=strict))
         return
@@ -157,7 +165,7 @@ def _facts(found: FindReport) -> list[tuple[str, str]]:
     files = len({one.file for one in found.files_read})
     return [
         ("answer", f"[bold]{found.answer}[/]"),
-        ("snapshots", escaped(asked)),
+        *([("snapshots", escaped(asked))] if found.metadata_file else []),
         ("data files read", humanize.count(files)),
         *orphans,
         *ruled_out,
@@ -184,7 +192,7 @@ def _draw_files(to: Console, found: FindReport) -> None:
         rows_ = f"{humanize.count(one.rows)} row{'s' * (one.rows != 1)}"
         to.print()
         to.print(f"{one.column}={one.value}: {rows_} in {one.file}", markup=False, soft_wrap=True)
-        if not one.snapshots:
+        if not one.snapshots and found.metadata_file:
             to.print("  no retained snapshot names it")
         for shown in one.snapshots:
             counts = {"live": shown.live, "deleted": shown.deleted, "live or deleted": shown.in_doubt}

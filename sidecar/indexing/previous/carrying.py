@@ -233,7 +233,7 @@ class SegmentCarrier:
         """Write a new segment to a temporary sidecar and open it."""
         spool = Spool()
         try:
-            writer = PuffinWriter(_SpoolSink(spool))
+            writer = PuffinWriter(spool)
             write_toc(writer, new.write(writer), **place)
             writer.finish()
             opened = SidecarFile.open(BytesSource(spool.array().data, "the new segment"), strict=True)
@@ -241,16 +241,6 @@ class SegmentCarrier:
             yield SourceSegment(opened, opened.segments[0])
         finally:
             spool.close()
-
-
-class _SpoolSink:
-    """A spool as a binary output stream."""
-
-    def __init__(self, spool: Spool) -> None:
-        self._spool = spool
-
-    def write(self, data: memoryview) -> None:
-        self._spool.append(bytes(data))
 
 
 class _MergedListing:

@@ -35,13 +35,14 @@ from sidecar.data_files.open_file import DataLeaf, OpenFile
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, advisory
-from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
 from sidecar.indexing.columns import ColumnResult, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
 from sidecar.indexing.stage_one.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
 from sidecar.indexing.stage_one.orc_file import OrcDataFile
 from sidecar.indexing.stage_one.parquet_file import ParquetDataFile
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import Source
 
 ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned"}
@@ -207,7 +208,7 @@ def _index_piece(
     for field_id, leaf in _encrypted_fields(opened, columns, plan):
         yield StageResult("encrypted", piece.file, field_id=field_id)
         if field_id in found and not opened.is_locked(leaf) and not plan.options.may_index(field_id):
-            found[field_id] = MissingColumn(UnitState.REFUSED)
+            found[field_id] = Unknown(UnitState.REFUSED)
     wanted = {
         column.field_id: WantedColumn(column.type, where.leaf, where.resolution)
         for column in plan.columns
@@ -220,7 +221,7 @@ def _index_piece(
             yield StageResult("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
             for column in plan.columns:
                 where = found[column.field_id]
-                if isinstance(where, MissingColumn):
+                if isinstance(where, Unknown):
                     yield from _absent(piece.file, entry, column, where.reason, plan)
                     continue
                 result = unit.columns[column.field_id]

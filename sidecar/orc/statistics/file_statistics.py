@@ -19,7 +19,7 @@ from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.column_statistics import ColumnStatistics, Extent, decode_statistics, unknown_statistics
 from sidecar.orc.statistics.contradictions import Contradictions, PartStatistics, reason_of
-from sidecar.orc.tail import OrcTail, Stripe, StripeStatistics, read_stripe_statistics
+from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics
 from sidecar.storage.source import Source
 
 _MOST_DECODED = 10_000
@@ -54,7 +54,7 @@ class FileStatistics:
         so do comparisons of files and stripes."""
 
     @cached_property
-    def _stripes(self) -> StripeStatistics | DamagedFileError:
+    def _stripes(self) -> list[bytes] | DamagedFileError:
         try:
             return read_stripe_statistics(self._source, self._tail)
         except DamagedFileError as error:
@@ -182,7 +182,7 @@ class FileStatistics:
         ordinal, messages = self._latest
         if ordinal != stripe.ordinal:
             with located(self._tail.name, offset=self._tail.metadata_offset):
-                messages = self._stripes.columns(stripe.ordinal)
+                messages = decode(self._stripes[stripe.ordinal]).all_bytes(1)
             self._latest = stripe.ordinal, messages
         return messages
 

@@ -20,10 +20,10 @@ from sidecar.data_files.formats import has_encrypted_footer, open_with, read_met
 from sidecar.data_files.open_file import OpenFile
 from sidecar.errors import SidecarError, advisory
 from sidecar.iceberg.listing import Listing, SnapshotFile
-from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, MissingColumn, TableColumn
+from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.indexing.stage_one.fault import reason_of
-from sidecar.questions.bounds import Comparable
+from sidecar.questions.bounds import Comparable, Unknown
 from sidecar.reports.advising.values import SampledValues, ValueSampler
 from sidecar.run import report_progress
 from sidecar.storage.source import CountingSource
@@ -166,7 +166,7 @@ class _Reader:
                 leaves[field_id] = found.leaf
                 if file.is_encrypted(found.leaf):
                     self._encrypted.add(field_id)
-            elif isinstance(found, MissingColumn):
+            elif isinstance(found, Unknown):
                 self._sample.missing.setdefault(field_id, set()).add(listed.ordinal)
                 self._reasons.setdefault(field_id, str(found.reason))
         return leaves

@@ -14,17 +14,13 @@ Whatever cannot be asked is listed. If nothing was found, it makes the answer *n
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from enum import Enum
 
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DoubleType, FloatType
 
@@ -34,58 +30,32 @@ from sidecar.errors import SidecarError, UsageError, enough_memory
 from sidecar.iceberg.catalog import with_all_snapshots
 from sidecar.iceberg.deletes.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
-from sidecar.iceberg.refs import is_empty, lineage, one_version, schema_at, snapshot_id_of
-from sidecar.iceberg.table_names import name_of
+from sidecar.iceberg.refs import is_empty, one_version, schema_at, snapshot_id_of
 from sidecar.planning.tasks import plan_tasks
 from sidecar.reading.scanning import reading_errors, reading_threads
+from sidecar.reports.finding.evidence import Evidence, FindOptions, Hit, report_of
 from sidecar.reports.finding.files import Candidate, FileSearch, SnapshotFiles
 from sidecar.reports.finding.orphans import UNNAMED, find_orphans, other_ids
+from sidecar.reports.finding.plain_files import find_in_files
 from sidecar.reports.finding.results import (
-    ConditionAnswer,
     DeleteFileAsked,
     FileRead,
-    FileWithValue,
-    FindAnswer,
     FindReport,
     NotAsked,
     RowsInSnapshot,
-    SidecarAsked,
-    SnapshotAsked,
     ValueTrace,
-    each_once,
 )
 from sidecar.reports.finding.rows import RowCounter
 from sidecar.reports.finding.sidecars import SidecarSearch
 from sidecar.reports.finding.traces import traces_in_file
 from sidecar.reports.finding.values import AskedValues, QuestionKey, Questions, ValueQuestion
 from sidecar.run import in_turn, report_progress
-from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
-
-log = logging.getLogger(__name__)
-
-ORPHANS = "files that no retained snapshot names: left-over data files, manifests and versions of the metadata"
-LEFT_OVER = "manifests and versions of the metadata that nothing names, and files of other formats"
-OTHERS = "the other retained snapshots; all_snapshots asks them"
-PATHS = "names of files and partitions outside of manifests, and copies of the table elsewhere"
-
-
-@dataclass(frozen=True)
-class FindOptions:
-    """What is asked of a table, with the parameters of :func:`find`."""
-
-    at: int | str | None = None
-    all_snapshots: bool = False
-    read_all: bool = False
-    orphans: bool = False
-    encryption_keys: EncryptionKeys | None = None
-    threads: int | None = None
-    may_lack: bool = False
-    """Whether the table may lack columns: one of many tables need not have all."""
+from sidecar.storage.source import AnyPath
 
 
 def find(
-    table: Table,
+    table: Table | AnyPath | Iterable[AnyPath],
     values: Mapping[str, object],
     *,
     at: int | str | None = None,
@@ -95,9 +65,10 @@ def find(
     encryption_keys: EncryptionKeys | None = None,
     threads: int | None = None,
 ) -> FindReport:
-    """Find out which data files of ``table`` have rows with one of some values, and give the evidence.
+    """Find out which data files have rows with one of some values, and give the evidence.
 
     Example: ``sidecar.find(table, {"mail": "ann@example.com"})``
+    ``table``: a table, or files, folders and globs.
     ``values``: ``{column: value or list of values}``, each a question of its own, as text or as a value that the type
     takes exactly. A name means every column that has had it; ``mail|email`` means the columns of both names.
     ``at``: a snapshot id, a branch or a tag; by default the current snapshot.
@@ -107,11 +78,12 @@ def find(
     ``encryption_keys``: open encrypted files and filters.
     ``threads``: how many files are read at once.
 
-    What cannot be read is in ``not_asked``. Raises :class:`UsageError` for an unknown column or snapshot and for a
-    value that fits no column of its name, :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type
+    What cannot be read is in ``not_asked``. Raises :class:`UsageError` for an unknown column or snapshot and a value
+    that fits no column, :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type
     cannot be compared.
     """
-    return find_with(table, values, FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads))
+    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads)
+    return find_with(table, values, options) if isinstance(table, Table) else find_in_files(table, values, options)
 
 
 @enough_memory()
@@ -123,11 +95,7 @@ def find_with(table: Table, values: Mapping[str, object], options: FindOptions) 
     snapshot_id = snapshot_id_of(table, options.at)
     if options.all_snapshots and snapshot_id is not None:
         raise UsageError("all snapshots and one of them were asked for; ask for one or for all")
-    if not isinstance(values, Mapping):
-        raise UsageError("values are a mapping of columns to values", hint="Write {'id': 42}, for example.")
-    if not values:
-        raise UsageError("no value was given")
-    conditions = [AskedValues.of(name, given) for name, given in values.items()]
+    conditions = AskedValues.of_all(values)
     if options.all_snapshots:
         snapshots = sorted(table.metadata.snapshots, key=lambda one: (one.timestamp_ms, one.sequence_number or 0))[::-1]
         schemas = {one.snapshot_id: schema_at(table, one.snapshot_id) for one in snapshots}
@@ -142,9 +110,7 @@ def find_with(table: Table, values: Mapping[str, object], options: FindOptions) 
         search.add_orphans()
     remote = local_path(table.location()) is None
     search.run(snapshots, reading_threads(options.threads, remote))
-    report = _report(table, search, conditions, options, time.perf_counter() - started)
-    log_run(log, lambda: _log_line(report), report.warnings)
-    return report
+    return report_of(table, search, conditions, options, started)
 
 
 class RowFate(Enum):
@@ -159,17 +125,7 @@ _FLOATS = (FloatType, DoubleType)
 """Engines do not agree on whether a delete of 0.0 deletes -0.0."""
 
 
-@dataclass
-class _Hit:
-    """A data file with such rows: how many of them have which value, and what its asked snapshots say of them."""
-
-    question: ValueQuestion
-    file: DataFile
-    rows: Counter[str]
-    snapshots: dict[str, list[RowsInSnapshot]] = field(default_factory=dict)
-
-
-class _Search:
+class _Search(Evidence):
     """One search. Its lists are the evidence."""
 
     def __init__(
@@ -179,20 +135,11 @@ class _Search:
         access: Access,
         read_all: bool,
     ) -> None:
+        super().__init__(questions)
         self.table = table
-        self.questions = questions
+        self.questions: Questions = questions
         self.files = FileSearch(table, access, read_all)
         self.sidecars = SidecarSearch(table, access)
-        self.snapshots: list[SnapshotFiles] = []
-        self.hits: dict[tuple[QuestionKey, str], _Hit] = {}
-        self.read: list[FileRead] = []
-        self.delete_files: list[DeleteFileAsked] = []
-        self.not_asked: list[NotAsked] = []
-        self.traces: list[ValueTrace] = []
-        self.asked_sidecars: list[SidecarAsked] = []
-        self.orphans: list[DataFile] = []
-        self.other_ids: set[str] = set()
-        """Names of columns that an orphan has under a field id that the table does not give them."""
         self._access = access
         self._held: dict[tuple[QuestionKey, str], Counter[str]] = {}
         """How many rows of each equality-delete file have which value."""
@@ -224,6 +171,7 @@ class _Search:
         report_progress("asking sidecar files")
         self.asked_sidecars = self.sidecars.ask([self._by_key[key] for key in self._readers])
         self.not_asked += self.files.not_asked
+        self.ruled_out, self.warnings = self.files.ruled_out, self.files.warnings
         self.traces += [*self.files.traces, *self.sidecars.traces]
 
     def _check_orphans(self, threads: int) -> None:
@@ -264,7 +212,7 @@ class _Search:
             total = sum(rows.values())
             self.read.append(FileRead(path, question.name, question.field_id, candidate.because, total))
             if total:
-                self.hits[key, path] = _Hit(question, candidate.file, rows)
+                self.hits[key, path] = Hit(question, candidate.file, rows)
 
     def _read_equality_deletes(self) -> None:
         """Count the values in equality-delete files, which have values of the rows that they delete."""
@@ -301,7 +249,7 @@ class _Search:
             self._tell_deleted_of(hit, found.snapshot, tasks.get(hit.file.file_path), deletes)
 
     def _tell_deleted_of(
-        self, hit: _Hit, snapshot: Snapshot, task: FileScanTask | None, deletes: EqualityDeletes
+        self, hit: Hit, snapshot: Snapshot, task: FileScanTask | None, deletes: EqualityDeletes
     ) -> None:
         if task is None:
             _record(hit, snapshot, hit.rows, Counter(), ())
@@ -345,7 +293,7 @@ class _Search:
         return {task.file.file_path: task for task in tasks}
 
 
-def _record(hit: _Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter[str], equality: Iterable[str]) -> None:
+def _record(hit: Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter[str], equality: Iterable[str]) -> None:
     """Record the rows of a hit in a snapshot: live, in doubt, and deleted, which all others are."""
     for text, rows in hit.rows.items():
         hit.snapshots.setdefault(text, []).append(
@@ -357,125 +305,3 @@ def _record(hit: _Hit, snapshot: Snapshot, live: Counter[str], in_doubt: Counter
                 equality_deletes=sorted(equality),
             )
         )
-
-
-def _report(
-    table: Table,
-    search: _Search,
-    conditions: Sequence[AskedValues],
-    options: FindOptions,
-    seconds: float,
-) -> FindReport:
-    files = each_once(
-        FileWithValue(path, hit.question.name, hit.question.field_id, text, rows, hit.snapshots.get(text, []))
-        for (_, path), hit in search.hits.items()
-        for text, rows in hit.rows.items()
-    )
-    read = {(one.file, one.field_id) for one in search.read}
-    missed = {one.file for one in search.not_asked}
-    traces = list(dict.fromkeys(search.traces))
-    facts = _FactsByCondition(search, files, traces)
-    answers = [facts.answer(condition.name, text) for condition in conditions for text, _ in condition.values]
-    found = {answer.answer for answer in answers}
-    order = (FindAnswer.FOUND, FindAnswer.NOT_PROVEN, FindAnswer.ABSENT)
-    return FindReport(
-        table=name_of(table),
-        table_uuid=str(table.metadata.table_uuid),
-        metadata_file=table.metadata_location,
-        answer=next(one.value for one in order if one.value in found),
-        all_snapshots=options.all_snapshots,
-        read_all=options.read_all,
-        orphans=len(search.orphans) if options.orphans else None,
-        conditions=answers,
-        snapshots=_snapshots(table, search.snapshots, files),
-        files=files,
-        files_ruled_out=each_once(
-            one for one in search.files.ruled_out if (one.file, one.field_id) not in read and one.file not in missed
-        ),
-        files_read=each_once(search.read),
-        equality_deletes=each_once(search.delete_files),
-        traces=traces,
-        sidecars=each_once(search.asked_sidecars),
-        not_asked=search.not_asked,
-        warnings=list(dict.fromkeys(search.files.warnings)),
-        beyond=[*([] if options.all_snapshots else [OTHERS]), LEFT_OVER if options.orphans else ORPHANS, PATHS],
-        seconds=seconds,
-    )
-
-
-class _FactsByCondition:
-    """The evidence of a search by column and value, for the answers."""
-
-    def __init__(self, search: _Search, files: Sequence[FileWithValue], traces: Sequence[ValueTrace]) -> None:
-        self._impossible = search.questions.impossible
-        self._other_ids = search.other_ids
-        self._missed = {one.column for one in search.not_asked}
-        self._files: dict[tuple[str, str], list[FileWithValue]] = {}
-        for file in files:
-            self._files.setdefault((file.column, file.value), []).append(file)
-        self._deletes: dict[tuple[str, str], set[str]] = {}
-        for delete in search.delete_files:
-            for text in delete.rows:
-                self._deletes.setdefault((delete.column, text), set()).add(delete.file)
-        self._traces = Counter((one.column, one.value) for one in traces)
-        self._field_ids: dict[str, set[int]] = {}
-        for question in search.questions.all:
-            self._field_ids.setdefault(question.name, set()).add(question.field_id)
-
-    def answer(self, name: str, text: str) -> ConditionAnswer:
-        """Return the answer for one condition."""
-        key = name, text
-        files, deletes, impossible = self._files.get(key, []), self._deletes.get(key, set()), self._impossible.get(key)
-        answer = FindAnswer.ABSENT
-        if files or deletes:
-            answer = FindAnswer.FOUND
-        elif name in self._other_ids or (impossible is None and self._missed & {name, None}):
-            answer = FindAnswer.NOT_PROVEN
-        return ConditionAnswer(
-            column=name,
-            value=text,
-            field_ids=sorted(self._field_ids.get(name, ())),
-            answer=answer.value,
-            files=len({one.file for one in files}),
-            rows=sum(one.rows for one in files),
-            delete_files=len(deletes),
-            traces=self._traces[key],
-            impossible=impossible,
-        )
-
-
-def _snapshots(table: Table, asked: Sequence[SnapshotFiles], files: Sequence[FileWithValue]) -> list[SnapshotAsked]:
-    branches: dict[int, list[str]] = {}
-    tags: dict[int, list[str]] = {}
-    for name, ref in table.metadata.refs.items():
-        by_snapshot = branches if ref.snapshot_ref_type == SnapshotRefType.BRANCH else tags
-        for snapshot_id in lineage(table, ref.snapshot_id):
-            by_snapshot.setdefault(snapshot_id, []).append(name)
-    shown = [one for file in files for one in file.snapshots]
-    found = []
-    for one in asked:
-        snapshot_id = one.snapshot.snapshot_id
-        rows = [row for row in shown if row.snapshot_id == snapshot_id]
-        found.append(
-            SnapshotAsked(
-                snapshot_id=snapshot_id,
-                committed_at=datetime.fromtimestamp(one.snapshot.timestamp_ms / 1000, timezone.utc).isoformat(),
-                branches=branches.get(snapshot_id, []),
-                tags=tags.get(snapshot_id, []),
-                staged=snapshot_id not in branches and snapshot_id not in tags,
-                data_files=one.data_files,
-                rows_live=sum(row.live for row in rows),
-                rows_deleted=sum(row.deleted for row in rows),
-                rows_in_doubt=sum(row.in_doubt for row in rows),
-            )
-        )
-    return found
-
-
-def _log_line(report: FindReport) -> str:
-    """A search for the log, without the values."""
-    return (
-        f"find in {report.table}: {report.answer}; {len(report.conditions)} values, {len(report.snapshots)} snapshots, "
-        f"{len(report.files_read)} files read, {sum(report.ruled_out_by.values())} ruled out, "
-        f"{len(report.not_asked)} not asked; {report.seconds:.3f} s"
-    )

@@ -9,7 +9,8 @@ from pyiceberg.catalog import Catalog
 
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.many_tables import each_table
-from sidecar.reports.finding.find import FindOptions, find_with
+from sidecar.reports.finding.evidence import FindOptions
+from sidecar.reports.finding.find import find_with
 from sidecar.reports.finding.results import FindReport, FoundInTables
 
 

@@ -262,11 +262,11 @@ class FindReport(Result):
     records_in = "files"
 
     table: str
-    """The name of the table."""
+    """The name of the table, or the paths of plain files as they were named."""
     table_uuid: str
-    """The identity of the table."""
+    """The identity of the table; empty for plain files."""
     metadata_file: str
-    """The version of the table's metadata that was asked."""
+    """The version of the table's metadata that was asked; empty for plain files."""
     answer: str
     """``absent``, ``found`` or ``not proven``, for all conditions together: the first that holds of ``found``, ``not
     proven`` and ``absent``."""

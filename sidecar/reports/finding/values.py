@@ -67,6 +67,15 @@ class AskedValues:
             raise UsageError("no value was given", column=name)
         return cls(name, tuple({_text(value): value for value in values}.items()))
 
+    @classmethod
+    def of_all(cls, values: Mapping[str, object]) -> list[AskedValues]:
+        """Take the values of each name. Raises :class:`UsageError` if there are none."""
+        if not isinstance(values, Mapping):
+            raise UsageError("values are a mapping of columns to values", hint="Write {'id': 42}, for example.")
+        if not values:
+            raise UsageError("no value was given")
+        return [cls.of(name, given) for name, given in values.items()]
+
 
 @dataclass(frozen=True, eq=False)
 class ValueQuestion:
@@ -266,6 +275,12 @@ class ConditionReader:
                 return None
             self._made[key] = made
         return self._made[key]
+
+    def refused(self, condition: AskedValues, question: ValueQuestion) -> list[tuple[str, object]]:
+        """Return the values that a column did not take, but for those that no number of its type can be."""
+        if ColumnType.parse(str(question.column.type)).family in _NUMBERS:
+            return []
+        return [one for one in condition.values if one[0] not in question.literals and one[0] not in question.nan]
 
     def _question(self, condition: AskedValues, schema: Schema, field_id: int) -> ValueQuestion | None:
         try:

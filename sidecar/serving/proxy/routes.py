@@ -82,7 +82,7 @@ class Proxy:
 
     def routes(self) -> list[Route]:
         """Return the one route: paths are told apart before they are decoded."""
-        return [Route("/v1/{path:path}", _Anything(self))]
+        return [Route("/v1/{path:path}", self)]  # an object is called for all methods
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -289,18 +289,12 @@ class Proxy:
         """Return the address by which a client reaches the proxy. The guard has checked the name in it."""
         return self._settings.public_url or f"{self._settings.scheme}://{request.headers['host']}"
 
-
-class _Anything:
-    """An endpoint for all methods."""
-
-    def __init__(self, proxy: Proxy) -> None:
-        self._proxy = proxy
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or pass it on."""
         request = Request(scope, receive)
-        answer = await self._proxy.answer(request)
+        answer = await self.answer(request)
         if answer is None:
-            await self._proxy.pass_on(request, send)
+            await self.pass_on(request, send)
         else:
             await answer(scope, receive, send)
 
