@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from tempfile import SpooledTemporaryFile
-from typing import Final, NamedTuple
+from typing import Final
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import NONE, Outcome
@@ -23,6 +23,7 @@ from sidecar.embedding.report import EmbedReport
 from sidecar.orc.embed import FILTER_STREAMS, StripeFilters, WrittenOrc, check_embeddable, embed
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import OrcTail
+from sidecar.parquet.page_indexes.extents import Range
 from sidecar.run import in_turn, report_progress
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
@@ -85,11 +86,6 @@ def _nothing(count: int) -> Iterator[StripeFilters]:
     report_progress("stripes", count, count)
 
 
-class _Spooled(NamedTuple):
-    offset: int
-    length: int
-
-
 class _Plan:
     """The filters of every stripe; new ones are in a spool."""
 
@@ -97,7 +93,7 @@ class _Plan:
         self._tail = tail
         self._spool = spool
         self._work: list[StripeWork] = []
-        self._places: list[dict[int, _Spooled]] = []
+        self._places: list[dict[int, Range]] = []
 
     def add(self, work: StripeWork) -> None:
         """Add the next stripe."""
@@ -105,7 +101,7 @@ class _Plan:
         for column, parts in work.new.items():
             start = self._spool.tell()
             self._spool.writelines(parts)
-            places[column] = _Spooled(start, self._spool.tell() - start)
+            places[column] = Range(start, self._spool.tell() - start)
         work.new.clear()
         self._work.append(work)
         self._places.append(places)

@@ -242,29 +242,18 @@ def _of_integers(compute: Callable[[IcebergType, int], int], kind: IcebergType) 
     return lambda value: None if value is None else compute(kind, value)
 
 
-class _ExactYears(YearTransform[Any]):
-    def transform(self, source: IcebergType) -> Callable[[Any], Any]:
-        return _of_integers(_years, source)
-
-
-class _ExactMonths(MonthTransform[Any]):
-    def transform(self, source: IcebergType) -> Callable[[Any], Any]:
-        return _of_integers(_months, source)
-
-
-class _ExactDays(DayTransform[Any]):
-    def transform(self, source: IcebergType) -> Callable[[Any], Any]:
-        return _of_integers(_days, source)
-
-
-class _ExactHours(HourTransform[Any]):
-    def transform(self, source: IcebergType) -> Callable[[Any], Any]:
-        return _of_integers(_hours, source)
+def _exact(kind: type[Transform[Any, Any]], compute: Callable[[IcebergType, int], int]) -> Callable[[], Any]:
+    """Return what makes a transform of a kind that computes with exact integers."""
+    of_values = {"transform": lambda _, source: _of_integers(compute, source)}
+    return cache(type(f"Exact{kind.__name__}", (kind,), of_values))
 
 
 _EXACT: dict[type[Transform[Any, Any]], Callable[[], Transform[Any, Any]]] = {
-    YearTransform: cache(_ExactYears),
-    MonthTransform: cache(_ExactMonths),
-    DayTransform: cache(_ExactDays),
-    HourTransform: cache(_ExactHours),
+    kind: _exact(kind, compute)
+    for kind, compute in (
+        (YearTransform, _years),
+        (MonthTransform, _months),
+        (DayTransform, _days),
+        (HourTransform, _hours),
+    )
 }

@@ -134,10 +134,6 @@ class FieldPageIndexes(FieldIndexes):
 
     form = PAGE_INDEXES
 
-    field_id: int
-    groups: Sequence[PageIndexGroup]
-    entries: Iterable[tuple[bytes, bytes]]
-
 
 _KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")
 

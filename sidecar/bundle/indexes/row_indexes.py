@@ -164,10 +164,6 @@ class FieldRowIndexes(FieldIndexes):
 
     form = ROW_INDEXES
 
-    field_id: int
-    groups: Sequence[RowIndexGroup]
-    entries: Iterable[tuple[bytes]]
-
 
 class DecodedRowIndex(NamedTuple):
     """The start of a row group in each stream of the column, and its statistics (``None`` if missing).
