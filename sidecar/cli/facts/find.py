@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from sidecar.results import FindReport, FoundInTables
 
 
+FindTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH|TABLE",
+        help="A table or a glob of tables (db.*, db.** for all below), or a file, a folder, or a glob of files.",
+    ),
+]
 ValuesFile = Annotated[
     Path | None,
     typer.Option(
@@ -36,13 +43,7 @@ ValuesFile = Annotated[
 
 
 def find(
-    table: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH|TABLE",
-            help="A table or a glob of tables (db.*, db.** for all below), or a file, a folder, or a glob of files.",
-        ),
-    ],
+    table: FindTarget,
     conditions: Annotated[
         list[str] | None,
         typer.Argument(

@@ -7,6 +7,7 @@ absent only if each row that matched was counted. Columns go by the names that t
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -52,12 +53,11 @@ def find_in_files(paths: Paths, values: Mapping[str, object], options: FindOptio
     started = time.perf_counter()
     if options.at is not None or options.all_snapshots or options.orphans:
         raise UsageError("files have no snapshots and no orphans", hint="Name the table that has them.")
-    conditions = AskedValues.of_all(values)
-    access = Access(None, options.encryption_keys)
-    found = find_files(paths, access, endings=DATA_ENDINGS)
+    conditions, access = AskedValues.of_all(values), Access(None, options.encryption_keys)
+    named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    found = find_files(named, access, endings=DATA_ENDINGS)
     search = _PlainSearch(conditions, access, options.read_all)
-    remote = any(local_path(path) is None for path in found.files)
-    threads = reading_threads(options.threads, remote)
+    threads = reading_threads(options.threads, any(local_path(path) is None for path in found.files))
     evidence = Evidence(search.questions)
     evidence.not_asked += [NotAsked("folder", path, error.what) for path, error in found.failed.items()]
     for one in in_turn(search.ask, found.files, threads):
@@ -69,8 +69,7 @@ def find_in_files(paths: Paths, values: Mapping[str, object], options: FindOptio
         for condition in conditions:
             if condition.name not in search.had:
                 raise UsageError("no file has the column", column=condition.name, hint="mail|email names both columns.")
-    text = paths if isinstance(paths, str) else ", ".join(map(str, [paths] if hasattr(paths, "__fspath__") else paths))
-    return report_of(text, evidence, conditions, options, started)
+    return report_of(", ".join(named), evidence, conditions, options, started)
 
 
 @dataclass(eq=False)
@@ -91,7 +90,10 @@ class _PlainSearch:
         evidence = Evidence(self.questions)
         try:
             with reading_errors(path), opened_file(self.access, path) as file:
-                asked = _AskedFile(path, file, _columns_of(file), evidence, self.read_all, self.access)
+                known = (
+                    orc_columns(file.tail) if isinstance(file, OpenOrc) else file_columns(read_shape(file.footer), path)
+                )
+                asked = _AskedFile(path, file, known, evidence, self.read_all, self.access)
                 for condition in self.conditions:
                     self._ask_condition(condition, asked)
         except SidecarError as error:
@@ -143,12 +145,11 @@ class _AskedFile:
         """Add what the file says of a question. Raises the errors of reading."""
         path, evidence, place = self.path, self.evidence, (self.path, question.name, question.field_id)
         leaf = unique_leaves(self.file.leaves).get(question.column.name)
-        if isinstance(self.file, OpenParquet) and leaf is not None:
-            if leaf.compared.compares_with(str(question.column.type)):
-                with suppress(SidecarError):  # bounds that cannot be read have no traces
-                    evidence.traces += traces_of_leaf(question, path, self.file, leaf)
-        elif isinstance(self.file, OpenOrc):
+        if isinstance(self.file, OpenOrc):
             refuse_early_times(question, path)
+        elif leaf is not None and leaf.compared.compares_with(str(question.column.type)):
+            with suppress(SidecarError):  # bounds that cannot be read have no traces
+                evidence.traces += traces_of_leaf(question, path, self.file, leaf)
         whole = self.read_all or len(question.literals) > MOST_ASKED
         rows, matched, report = self._count(question, whole)
         total = sum(rows.values())
@@ -156,31 +157,24 @@ class _AskedFile:
             evidence.hits[question.key, path] = Hit(question, DataFile.from_args(file_path=path), rows)
         evidence.warnings += [f"{path}: {text}" for text in report.warnings]
         if not whole and report.rows and not report.rows_may_match:
-            by = " and ".join(name.replace("_", " ") for name, groups in report.dropped.items() if groups)
-            evidence.ruled_out.append(FileRuledOut(*place, f"{by} of the file"))
+            by = (name.replace("_", " ") for name, groups in report.dropped.items() if groups)
+            evidence.ruled_out.append(FileRuledOut(*place, " and ".join(by) + " of the file"))
         else:
             evidence.read.append(FileRead(*place, NAMED_FILE, total))
         if total < matched:
             raise UnsupportedFeatureError("rows match, and it is not known which of the values they have", file=path)
         if isinstance(self.file, OpenOrc) and not all(rows[text] for text in (*question.literals, *question.nan)):
-            if leaf is None:
-                raise UnsupportedFeatureError("several columns of the file have the name", file=path)
-            refuse_doubt(question, self.file, leaf)
+            refuse_doubt(question, self.file, unique_leaves(self.file.leaves)[question.column.name])
 
     def _count(self, question: ValueQuestion, whole: bool) -> tuple[Counter[str], int, ScanReport]:
         """Count the rows with each value, and those that match; without ``whole``, indexes leave rows out."""
-        rows, matched, known = Counter[str](), 0, self.known
+        rows, matched, known, name = Counter[str](), 0, self.known, question.column.name
         matches = residual_of(bound_to(known.schema, question.predicate), known, [question.field_id])
-        predicate = AlwaysTrue() if whole else question.predicate
-        with open_scan(self.path, predicate, [question.column.name], access=self.access) as scan:
+        with open_scan(self.path, AlwaysTrue() if whole else question.predicate, [name], access=self.access) as scan:
             for found in scan.found():
                 rows += question.count_values(_as_literals(known, question, found.rows))
                 matched += len(matches(found.rows))
             return rows, matched, scan.report
-
-
-def _columns_of(file: OpenParquet | OpenOrc) -> FileColumns:
-    return orc_columns(file.tail) if isinstance(file, OpenOrc) else file_columns(read_shape(file.footer), file.name)
 
 
 def _as_literals(known: FileColumns, question: ValueQuestion, table: pa.Table) -> Any:
