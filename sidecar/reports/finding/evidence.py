@@ -1,4 +1,4 @@
-"""What a search for values found, in a table or in plain files, and the report that is made of it."""
+"""The evidence of a search for values, in a table or in plain files, and the report that is made of it."""
 
 from __future__ import annotations
 
