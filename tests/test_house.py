@@ -33,7 +33,7 @@ MOST_MODULES = 22
 
 MOST = {
     "code lines": 61_163,
-    "statements": 49_451,
+    "statements": 49_601,
     "classes": 898,
     "result types": 96,
     "public names": 50,
@@ -51,7 +51,7 @@ MOST = {
 
 Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, when each index
 kind got one part a layer, and with tables of Spark's catalogs, URLs of object stores, searches of many tables,
-integrations and running numbers of a sidecar's files.
+integrations, running numbers of a sidecar's files and searches of plain files.
 """
 
 
