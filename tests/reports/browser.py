@@ -43,8 +43,12 @@ _FAINT = """(() => {
             if (opacity === 1) return [r, g, b];
             if (opacity > 0) throw new Error("a background that is half transparent");
         }
-        throw new Error("no background");  // what a browser then shows depends on its colour scheme
+        return canvas;
     };
+    const ground = document.body.appendChild(document.createElement("i"));
+    ground.style.backgroundColor = "Canvas";  // what a browser shows by its colour scheme where a page says nothing
+    const canvas = parts(getComputedStyle(ground).backgroundColor);
+    ground.remove();
     const found = [];
     const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
