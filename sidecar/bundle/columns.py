@@ -11,11 +11,9 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sidecar.bundle.model import NO_TABLE, StoredColumn
+from sidecar.bundle.model import BY_NAME, NO_TABLE, StoredColumn
 from sidecar.bundle.segment import Segment, by_age
 from sidecar.errors import UsageError
-
-_BY_NAME = "name:"
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,9 @@ class NamedColumns:
             stated |= {i: (age, column) for i, column in segment.columns.items() if column is not None}
             for field_id, resolution in resolutions_of(segment):
                 found = paths.setdefault(field_id, {})
-                if resolution.startswith(_BY_NAME):
+                if resolution.startswith(BY_NAME):
                     # A table's name mapping has several paths, with bars between them.
-                    found |= dict.fromkeys(resolution.removeprefix(_BY_NAME).split("|")[:1])
+                    found |= dict.fromkeys(resolution.removeprefix(BY_NAME).split("|")[:1])
         are_of_table = all(segment.header.table_uuid != NO_TABLE for segment in segments)
         return cls(stated, {field_id: tuple(found) for field_id, found in paths.items()}, are_of_table)
 

@@ -21,6 +21,8 @@ from sidecar.filters.encoding import OF_BOOLEANS
 
 NO_TABLE = str(uuid.UUID(int=0))
 """The table UUID of a sidecar of plain files."""
+BY_ID, BY_NAME = "id", "name:"
+"""Resolutions: how a column was found in a file. Paths follow the second one, with bars between them."""
 UNLISTED = -1
 """The manifest ordinal of files whose manifest is not listed. These files come last."""
 

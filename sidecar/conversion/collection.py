@@ -35,6 +35,8 @@ from sidecar.bundle.indexes.row_indexes import (
 )
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, KINDS, PAGE_INDEX
 from sidecar.bundle.model import (
+    BY_ID,
+    BY_NAME,
     NO_TABLE,
     Coverage,
     CoverageState,
@@ -53,7 +55,6 @@ from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.storage.target import Target
 
 NO_SNAPSHOT, NO_SEQUENCE = -1, 0
-BY_ID, BY_NAME = "id", "name:"
 
 
 class Key(NamedTuple):

@@ -27,7 +27,8 @@ from functools import lru_cache
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,2})\s*,\s*([0-9]{1,3})\s*\)")
 _FIXED = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]")
 _PROMOTED = {("int", "long"), ("float", "double")}
-_MAX_DIGITS = 38
+MAX_DIGITS = 38
+"""Digits of the longest decimal."""
 _MAX_LENGTH = 999_999
 """Bytes of the longest FIXED_LEN_BYTE_ARRAY that :mod:`sidecar.filters.encoding` has a name for."""
 
@@ -93,8 +94,8 @@ def _decimal(precision: int, scale: int) -> ColumnType:
     """Return a decimal type. Damaged files may give any numbers; beyond 38 digits there is no Parquet encoding."""
     width = (10**precision - 1).bit_length() // 8 + 1
     stored = "int32" if precision <= 9 else "int64" if precision <= 18 else f"flba:{width}"
-    encoding = f"{stored}/decimal:{scale}" if precision and scale <= precision <= _MAX_DIGITS else None
-    orc = f"orc/decimal:{scale}" if scale <= _MAX_DIGITS else None
+    encoding = f"{stored}/decimal:{scale}" if precision and scale <= precision <= MAX_DIGITS else None
+    orc = f"orc/decimal:{scale}" if scale <= MAX_DIGITS else None
     families = ("decimal", "decimal64")
     return ColumnType("decimal", "decimal", width, encoding, (), orc, families, precision=precision, scale=scale)
 

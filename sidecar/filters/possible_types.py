@@ -13,13 +13,12 @@ from decimal import Decimal
 from typing import Any
 
 from sidecar.errors import UsageError
-from sidecar.filters.column_types import ColumnType, named_types
+from sidecar.filters.column_types import MAX_DIGITS, ColumnType, named_types
 from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.probes import AnyEncoding, any_of, probe_for
 from sidecar.filters.values import Probe
 
-_MAX_DIGITS = 38
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "integer": (int,),
@@ -38,7 +37,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
 def possible_types(encoding: AnyEncoding) -> tuple[str, ...]:
     """Return the Iceberg types whose values ``encoding`` can hold with certain bytes; empty if there is none."""
     if encoding.scale is not None:
-        return (f"decimal({_MAX_DIGITS}, {encoding.scale})",) if encoding.scale <= _MAX_DIGITS else ()
+        return (f"decimal({MAX_DIGITS}, {encoding.scale})",) if encoding.scale <= MAX_DIGITS else ()
     if isinstance(encoding, OrcEncoding):
         return tuple(kind.base for kind in named_types() if encoding.family in kind.orc_stored_as)
     if encoding.name.startswith("flba:"):

@@ -29,15 +29,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 
-from sidecar.bundle.model import UnitState
+from sidecar.bundle.model import BY_ID, BY_NAME, UnitState
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.data_files.open_file import DataLeaf
 from sidecar.errors import UsageError
 from sidecar.iceberg.table_properties import name_mapping_of
 from sidecar.questions.bounds import Unknown
 
-BY_ID = "id"
-BY_NAME = "name:"
 _LIST_GROUPS = {("list", "element"), ("list", "item"), ("bag", "array_element"), ("bag", "element")}
 _MAP_GROUPS = (["key_value"], ["map"])
 MAX_NAMES = 64

@@ -4,8 +4,6 @@
 All sizes are bytes.
 """
 
-from __future__ import annotations
-
 from sidecar.results.choices import EngineKind
 
 SMALLEST_TASK: dict[EngineKind, int] = {"local": 4 << 20, "spark": 16 << 20}

@@ -39,7 +39,8 @@ JAVA_ZSTD_LEVEL, CPP_ZSTD_LEVEL = 3, 1
 MOST_CONTENT = 64 << 20
 """The most bytes of a stream's content, unless somebody says otherwise."""
 
-_HEADER = 3
+CHUNK_HEADER = 3
+"""Bytes of the header of a compression chunk."""
 _EXPANSION = 512
 _ZSTD_FLAGS = 4  # the offset of the flags of a frame
 _ZSTD_RUN = 1  # the type of a block that is one byte, any number of times
@@ -104,7 +105,7 @@ def _chunks_of(data: bytes | memoryview, block_size: int, offset: int) -> list[_
     view, chunks = memoryview(data), list[_PackedChunk]()
     at = 0
     while at < len(view):
-        start = at + _HEADER
+        start = at + CHUNK_HEADER
         header = int.from_bytes(view[at:start], "little")
         end = start + (header >> 1)
         if end > len(data):
@@ -326,7 +327,7 @@ def compress_parts(
         packed = function(joined[:size], zstd_level)
         smaller = len(packed) < size
         chunk = [packed] if smaller else pieces
-        out += ((min(len(packed), size) << 1 | (not smaller)).to_bytes(_HEADER, "little"), *chunk)
+        out += ((min(len(packed), size) << 1 | (not smaller)).to_bytes(CHUNK_HEADER, "little"), *chunk)
     return out
 
 

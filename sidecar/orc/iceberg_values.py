@@ -46,8 +46,9 @@ from sidecar.orc.tail import JAVA
 from sidecar.orc.trust import utc_or_name
 from sidecar.questions.bounds import Unknown
 
-_SECOND = 1_000_000
-_DAY = 86_400 * _SECOND
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+"""Microseconds of a second, and of a day."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class OrcValues:
         if self.kind == "DATE":
             _check_calendar(converted.cast(pa.int32()), 1)
         if self.kind.startswith("TIMESTAMP"):
-            _check_calendar(converted.cast(pa.int64()), _DAY)
+            _check_calendar(converted.cast(pa.int64()), DAY)
             if not self.java:
                 _check_fractions(converted)
         return converted
@@ -126,5 +127,5 @@ def _check_calendar(counts: Any, day: int) -> None:
 
 def _check_fractions(values: Any) -> None:
     counts = values.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
-    if ((counts < 0) & (np.remainder(counts, _SECOND) != 0)).any():
+    if ((counts < 0) & (np.remainder(counts, SECOND) != 0)).any():
         raise UsageError("readers disagree on fractions of a second before 1970")

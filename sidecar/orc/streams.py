@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidecar.errors import UnsupportedFeatureError, located
-from sidecar.orc.compression import bound
+from sidecar.orc.compression import CHUNK_HEADER, bound
 from sidecar.orc.row_index import RowIndex, positions_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import Stream, StripeFooter
@@ -32,7 +32,6 @@ MAX_ROWS = 1 << 28
 _PIECE = 512 << 10
 """Bytes of a stream, as stored, that are read at once from a local file."""
 _LONGEST_RUN = 4608
-_HEADER = 3
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _slack(tail: OrcTail) -> int:
     """Return the number of bytes after a position within which every run that begins before it ends."""
     if tail.compression == "NONE":
         return _LONGEST_RUN
-    return (2 + _LONGEST_RUN // tail.block_size) * (tail.block_size + _HEADER)
+    return (2 + _LONGEST_RUN // tail.block_size) * (tail.block_size + CHUNK_HEADER)
 
 
 def _content(tail: OrcTail, window: _StreamWindow, data: bytes) -> Content:
@@ -196,7 +195,7 @@ def _whole_chunks(data: bytes) -> int:
     """Return the offset after the last complete chunk of ``data``."""
     at = 0
     while True:
-        end = at + _HEADER + (int.from_bytes(data[at : at + _HEADER], "little") >> 1)
-        if at + _HEADER > len(data) or end > len(data):
+        end = at + CHUNK_HEADER + (int.from_bytes(data[at : at + CHUNK_HEADER], "little") >> 1)
+        if at + CHUNK_HEADER > len(data) or end > len(data):
             return at
         at = end

@@ -32,7 +32,7 @@ from sidecar.filters import historical
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.sbbf import SplitBlockBloomFilter
-from sidecar.parquet.footer import ColumnChunk
+from sidecar.parquet.footer import TRAILER, ColumnChunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, TruncatedError, decode_struct, encode_struct
 from sidecar.storage.ranges import try_ranges
 from sidecar.storage.source import Source
@@ -46,7 +46,6 @@ HISTORICAL = "of the historical form (MurmurHash3, masked block index): current 
 
 _GUESS = 256  # bytes read if the length is absent: the header, and the bitset of a small filter
 _BATCH = 8 << 20
-_TRAILER = 8  # footer length and magic
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class _Fetched:
 def _first_range(source: Source, chunk: ColumnChunk) -> tuple[int, int] | None:
     """Return the first range to read: the whole filter if its length is plausible, else a guess; ``None`` for none."""
     offset, length = chunk.bloom_filter_offset, chunk.bloom_filter_length
-    end = source.size - _TRAILER
+    end = source.size - TRAILER
     if not offset or not 0 < offset < end or chunk.file_path is not None:
         return None
     plausible = length is not None and MIN_BYTES < length <= min(MAX_BYTES + MAX_HEADER, end - offset)
@@ -174,7 +173,7 @@ def _read(source: Source, chunk: ColumnChunk, offset: int) -> FoundFilter:
         header, header_length, data = _decode_header(source, offset, data)
         num_bytes = check_num_bytes(header)
     end = header_length + num_bytes
-    if offset + end > source.size - _TRAILER:
+    if offset + end > source.size - TRAILER:
         raise DamagedFileError(
             "the filter reaches beyond the end of the file",
             expected=f"{end} bytes",
@@ -200,7 +199,7 @@ def check_num_bytes(header: Struct) -> int:
 
 def _decode_header(source: Source, offset: int, data: bytes) -> tuple[Struct, int, bytes]:
     """Decode the header. Returns it, its length in bytes, and the bytes read so far; reads more only if needed."""
-    most = min(MAX_HEADER, source.size - _TRAILER - offset)
+    most = min(MAX_HEADER, source.size - TRAILER - offset)
     try:
         return *decode_struct(data, base=offset), data
     except TruncatedError:

@@ -26,10 +26,10 @@ from typing import NamedTuple, get_args
 
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.encrypted.sealing import NO_KEY, Sealing, sealing_of
-from sidecar.parquet.footer import KEYS_HINT, MAGIC, Footer, RowGroup
+from sidecar.parquet.footer import KEYS_HINT, MAGIC, TRAILER, Footer, RowGroup
 from sidecar.parquet.footer_rewrite import ChunkPlaces, move_pages, rewrite_metadata
 from sidecar.parquet.page_indexes.copied_pages import CheckedPages
-from sidecar.parquet.page_indexes.extents import MAGIC_LENGTH, Extents, Range, find_extents
+from sidecar.parquet.page_indexes.extents import Extents, Range, find_extents
 from sidecar.results.choices import Placement
 from sidecar.storage.costs import COPY_LENGTH
 from sidecar.storage.local import check_unchanged
@@ -37,7 +37,6 @@ from sidecar.storage.source import Source
 from sidecar.storage.target import Target
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
-_TRAILER = 8
 _SPOOL_LENGTH = 16 << 20
 """Bytes of page indexes that each spool keeps in memory before it uses a temporary file."""
 
@@ -81,7 +80,7 @@ def check_embeddable(source: Source, footer: Footer) -> Sealing:
     :class:`UnsupportedFeatureError` for an encrypted or signed file without its footer key and for column chunks in
     other files (``_metadata``), and :class:`DamagedFileError` for a wrong magic at the start.
     """
-    if source.read(0, MAGIC_LENGTH) != MAGIC:
+    if source.read(0, len(MAGIC)) != MAGIC:
         raise DamagedFileError("the file begins with the wrong magic", file=source.name, offset=0, expected=MAGIC)
     if footer.encryption is None and (footer.locked or {8, 9} & footer.metadata.fields.keys()):
         raise UnsupportedFeatureError(
@@ -214,7 +213,7 @@ class _Rewrite:
             size=self.target.position,
             filter_bytes=sum(part.length for part in named),
             page_index_bytes=footer_start - filter_end,
-            footer_bytes=self.target.position - footer_start - _TRAILER,
+            footer_bytes=self.target.position - footer_start - TRAILER,
             dead_bytes=0 if self.moves else sum(part.length for part in dead),
         )
 

@@ -35,6 +35,9 @@ from sidecar.storage.source import Source
 MAGIC = b"PAR1"
 """The first and the last bytes of a file whose footer is not encrypted."""
 
+TRAILER = 4 + len(MAGIC)
+"""Bytes of the footer's length and of the magic, with which a file ends."""
+
 TAIL = 64 * 1024
 """Bytes of the first read. Most footers are smaller."""
 

@@ -38,7 +38,7 @@ _NAMES = (
     "uuid", "type 14", "type 15",
 )
 # fmt: on
-_INTEGERS = (BYTE, I16, I32, I64)
+INTEGERS = (BYTE, I16, I32, I64)
 _ABSENT: tuple[int, Any] = (STOP, None)
 _BITS = {I16: 16, I32: 32, I64: 64}
 
@@ -142,7 +142,7 @@ class Struct:
 
     def integers(self, field_id: int) -> list[int] | None:
         """Return a list of integers."""
-        return self._items(field_id, _INTEGERS)
+        return self._items(field_id, INTEGERS)
 
     def texts(self, field_id: int) -> list[str] | None:
         """Return a list of strings. Raises :class:`DamagedFileError` if one is not UTF-8."""

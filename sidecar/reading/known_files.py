@@ -68,9 +68,7 @@ class _KnownFile(InputFile):
         shown: Callable[[Source], Source] | None = None,
     ) -> None:
         super().__init__(location)
-        self._shown = shown
-        self._access = access
-        self._size = size
+        self._access, self._size, self._shown = access, size, shown
 
     def __len__(self) -> int:
         return self._size

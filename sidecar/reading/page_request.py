@@ -15,10 +15,10 @@ from pyiceberg.expressions.visitors import extract_field_ids
 from pyiceberg.types import NestedField, StructType
 
 from sidecar.bundle.indexes.page_indexes import decode_page_index, page_index_kind
+from sidecar.bundle.model import BY_ID, BY_NAME
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.iceberg.predicates.conditions import condition_of
-from sidecar.iceberg.resolve import BY_ID, BY_NAME
 from sidecar.parquet.footer import Footer, RowGroup
 from sidecar.parquet.scan.known_indexes import KnownIndex
 from sidecar.parquet.scan.page_scan import PageRequest

@@ -1,7 +1,5 @@
 """pyiceberg's predicates on columns by name, as functions: type checkers refuse a name where its classes are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pyiceberg import expressions

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from sidecar.errors import DamagedFileError
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
-from sidecar.parquet.footer import ColumnChunk, Footer
+from sidecar.parquet.footer import MAGIC, ColumnChunk, Footer
 from sidecar.storage.source import Source
-
-MAGIC_LENGTH = 4
 
 
 class Range(NamedTuple):
@@ -74,7 +72,7 @@ def find_extents(source: Source, footer: Footer) -> Extents:
     locked = tuple(chunk for group in footer.row_groups for chunk in group.columns.locked)
     parts_of = [[_pages(footer, chunk) for chunk in group.columns.stored] for group in footer.row_groups]
     taken = sorted(part for parts in parts_of for part in parts if part.length)
-    data_end = max((part.end for part in taken), default=MAGIC_LENGTH)
+    data_end = max((part.end for part in taken), default=len(MAGIC))
     known = [part for part in _named(source, footer) if _is_free(part, taken, footer.offset)]
     groups: list[Range | None] = []
     for some in parts_of:
@@ -87,7 +85,7 @@ def find_extents(source: Source, footer: Footer) -> Extents:
 
 def _pages(footer: Footer, chunk: ColumnChunk) -> Range:
     part = Range(chunk.start, chunk.total_compressed_size)
-    if part.length and not (MAGIC_LENGTH <= part.offset <= part.end <= footer.offset):
+    if part.length and not (len(MAGIC) <= part.offset <= part.end <= footer.offset):
         raise DamagedFileError(
             "the column chunk is outside the file's body",
             file=footer.name,
@@ -124,7 +122,7 @@ def _read_lengths(source: Source, chunks: Iterable[ColumnChunk]) -> Iterator[Ran
 
 def _is_free(part: Range, taken: Sequence[Range], end: int) -> bool:
     """Return whether a range is inside the body and does not overlap the pages (``taken``, sorted by offset)."""
-    if not (MAGIC_LENGTH <= part.offset < part.end <= end):
+    if not (len(MAGIC) <= part.offset < part.end <= end):
         return False
     after = bisect_left(taken, (part.offset, 0))
     behind = after == len(taken) or part.end <= taken[after].offset

@@ -37,10 +37,9 @@ from sidecar.parquet.thrift import (
     BINARY,
     BOOL,
     BOOL_FALSE,
-    BYTE,
-    I16,
     I32,
     I64,
+    INTEGERS,
     LIST,
     PADDING,
     STRUCT,
@@ -61,8 +60,6 @@ OURS = 0x7FFF
 """Id of the field that says that sidecar built an index, in a file whose writer or statistics contradict it. The format
 leaves this id, with a binary value, to extensions; readers skip it."""
 _OURS = (BINARY, b"sidecar")
-
-_INTEGERS = (BYTE, I16, I32, I64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +132,7 @@ def decode_offset_index(data: bytes, *, base: int = 0) -> OffsetIndex:
         offsets=table[:, 0],
         compressed_page_sizes=table[:, 1],
         first_row_indexes=table[:, 2],
-        unencoded_byte_array_data_bytes=_items(tree, 2, _INTEGERS, "unencoded_byte_array_data_bytes"),
+        unencoded_byte_array_data_bytes=_items(tree, 2, INTEGERS, "unencoded_byte_array_data_bytes"),
         tree=tree,
         raw=data,
     )
@@ -181,10 +178,10 @@ def decode_column_index(data: bytes, *, base: int = 0) -> ColumnIndex:
         min_values=lower,
         max_values=upper,
         boundary_order=tree.need_integer(4, "boundary_order"),
-        null_counts=_items(tree, 5, _INTEGERS, "null_counts"),
-        nan_counts=_items(tree, 8, _INTEGERS, "nan_counts"),
-        repetition_level_histograms=_items(tree, 6, _INTEGERS, "repetition_level_histograms"),
-        definition_level_histograms=_items(tree, 7, _INTEGERS, "definition_level_histograms"),
+        null_counts=_items(tree, 5, INTEGERS, "null_counts"),
+        nan_counts=_items(tree, 8, INTEGERS, "nan_counts"),
+        repetition_level_histograms=_items(tree, 6, INTEGERS, "repetition_level_histograms"),
+        definition_level_histograms=_items(tree, 7, INTEGERS, "definition_level_histograms"),
         tree=tree,
         raw=data,
     )

@@ -28,7 +28,7 @@ from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.iceberg.refs import with_schema
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.orc.iceberg_values import orc_values, zone_doubt
+from sidecar.orc.iceberg_values import DAY, SECOND, orc_values, zone_doubt
 from sidecar.orc.tail import read_tail
 from sidecar.planning.file_question import FileQuestion
 from sidecar.questions.bounds import Unknown
@@ -38,10 +38,8 @@ from sidecar.reading.scanning import reading_errors
 from sidecar.reading.table_files import DataFileReader
 from sidecar.reports.finding.values import ValueQuestion
 
-_SECOND = 1_000_000
 MOST_ASKED = 200
 """With more values than this, whole columns are read: indexes rule out little then, and long predicates cost more."""
-_DAY = 86_400 * _SECOND
 _DAYS = ("date", "timestamp")
 _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 """Types whose values are the same bytes in every file."""
@@ -154,7 +152,7 @@ def refuse_doubt(question: ValueQuestion, file: OpenOrc, leaf: OrcLeaf) -> None:
     if column.kind == "TIMESTAMP":
         reasons += [zone_doubt(column, file.footer(part).writer_timezone) for part in range(file.parts)]
     if kind.family in _DAYS:
-        day = 1 if kind.family == "date" else _DAY
+        day = 1 if kind.family == "date" else DAY
         if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
             reasons.append("readers disagree on the calendar of days before 1582-10-15")
     if any(reasons):
@@ -166,6 +164,6 @@ def refuse_early_times(question: ValueQuestion, path: str) -> None:
     if ColumnType.parse(str(question.column.type)).family != "timestamp":
         return
     values: list[Any] = [one.value for one in question.literals.values()]
-    if any(value < 0 and value % _SECOND for value in values):
+    if any(value < 0 and value % SECOND for value in values):
         reason = "readers disagree on fractions of a second before 1970 in ORC files"
         raise UnsupportedFeatureError(reason, file=path, column=question.column.name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property, reduce
@@ -46,7 +46,6 @@ NO_SUCH_COLUMN = "the table has no column of this name"
 OTHER_NAME = "|"
 """Between the names that a column has in several tables."""
 _NUMBERS = ("integer", "decimal", "float")
-_or: Callable[..., BooleanExpression] = Or
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class ValueQuestion:
             parts.append(equal_to(name, listed[0]) if len(listed) == 1 else is_in(name, listed))
         if self.nan:
             parts.append(is_nan(name))
-        return reduce(_or, parts) if parts else AlwaysFalse()
+        return reduce(Or, parts) if parts else AlwaysFalse()
 
     @cached_property
     def question(self) -> FileQuestion:
