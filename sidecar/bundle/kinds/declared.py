@@ -10,7 +10,8 @@ When sidecar gets a new kind:
 2. Write its blobs in a room of ``bundle/``, as ``bundle/sketches/`` does: a class that writes what a segment has of a
    field (:class:`sidecar.bundle.field_parts.FieldPart`), and one that reads it
    (:class:`sidecar.bundle.field_blob.OpenedBlob`; if keys may open it, :class:`sidecar.bundle.field_blob.FieldBlob`).
-   ``inspect``, ``verify`` and the copying of segments need no more. A new room has a row in ``ARCHITECTURE.md``.
+   ``inspect``, ``verify`` of the structure and the copying of segments need no more. ``bundle/segment.py`` has a
+   property for the opened blobs of each type. A new room has a row in ``ARCHITECTURE.md``.
 3. Add its part to each table:
 
    * ``BLOB_FORMS`` in ``bundle/kinds/blob_forms.py``: how its blobs are opened, and what ``inspect`` calls them
@@ -23,14 +24,18 @@ When sidecar gets a new kind:
    column and fills a ``ColumnResult``, and ``Options`` says which kinds are asked for. ``_column`` and ``_absent`` in
    ``indexing/stage_one/tasks.py`` put the result into the record of the column. A kind with records of its own needs
    ``collect`` and ``SegmentUnit.records`` in ``indexing/assemble.py`` too. ``indexing/groups.py`` makes the parts of
-   the records, and ``Registrar.register`` in ``indexing/writing.py`` writes them.
+   the records, and ``Registrar.register`` in ``indexing/writing.py`` writes them. ``_key_metadata`` there must have
+   the keys of the new blobs, and ``_planned_size`` their bytes: by these, segments are merged or stay apart.
+   ``indexing/report.py`` and ``cli/build.py`` say in their own words what was built: ``add_stage_one`` takes the
+   reason of a failed file from the record, and the help of ``--kinds`` names the kinds.
 5. A kind that answers conditions must be asked. ``answers`` alone makes no plan ask it:
 
    * Lookups of values (:class:`sidecar.questions.conditions.HoldsAny`) need no new stage. Extend
      ``bundle/filter_answers.py``: ``may_hold`` asks a segment, and ``indexed_units`` says which of its units have an
      index. ``unsearched`` in ``iceberg/statistics_files/sidecar_files.py`` must return each segment with such an index.
      The reasons for files that are not indexed come from the coverage of filters (``states_without_filter``). Keys of
-     joins and ``probe`` ask filters on their own.
+     joins and ``probe`` ask filters on their own. So does ``verify --data`` (``conversion/verify_values.py``), which
+     must look the values up in the new index as well: nothing else finds one that denies a value of its file.
    * Other conditions need a stage that narrows files, such as ``planning/files/by_filters.py``, and its call in
      ``planning/files/choose.py``, or one that narrows row groups and pages, such as
      ``planning/files/by_row_groups.py``. ``questions/filter_questions.py`` leaves only lookups for filters.

@@ -8,10 +8,13 @@ To add a predicate:
 1. Add it to the grammar in the docstring of :mod:`sidecar.iceberg.predicates.predicate_text`, and to ``Parser``, whose
    methods are rules of the grammar. A new word in ``_KEYWORDS`` can no longer be the name of a column without quotes.
 2. The text becomes an expression of pyiceberg. If pyiceberg has no such class, add a class and its negation, unbound
-   and bound, and register the bound ones with ``pyiceberg.expressions.visitors.visit_bound_predicate``: without that,
-   pyiceberg raises an error when it evaluates them. Inclusive evaluators of bounds must say that rows may match. The
-   strict one must say that not all rows match. The translation to Arrow compares rows. Expressions also come from
-   callers: ``_normalise_predicate`` in ``predicate.py`` must read their literals as the text's are read.
+   and bound, in a module of this room, and register the bound ones with
+   ``pyiceberg.expressions.visitors.visit_bound_predicate``: without that, pyiceberg raises an error when it evaluates
+   them. What is registered is called by each of pyiceberg's visitors. Those of bounds and manifests must say that rows
+   may match, the strict one that not all rows match. The evaluator of expressions must compare exactly: it decides by
+   the values of partitions, and for columns that a file does not have. The translation to Arrow compares rows; its
+   collector of nulls and NaN needs no answer. Expressions also come from callers: ``_normalise_predicate`` in
+   ``predicate.py`` must read their literals as the text's are read.
 3. If indexes can answer it, add the condition that it becomes to ``_UNARY``, ``_OPERATORS`` or ``_leaf_condition``.
    Filters and page indexes are asked only conditions. If there is no fitting condition yet, add one to
    :mod:`sidecar.questions.conditions`. A predicate without a condition needs nothing here: rows may match. Bounds of
