@@ -34,6 +34,7 @@ NO_ROW_GROUPS = "no row group of the file was indexed"
 NO_LIST = "a part of the list of files cannot be read, see the warnings"
 UNREADABLE = "the filter could not be read, see the warnings"
 _CERTAIN = -1
+"""The code of a unit for which filters answer. Other codes are places in a list of reasons why none does."""
 
 
 def probe_sidecar(
@@ -139,7 +140,7 @@ def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value
         answer.ask(fields if is_vouched else [])
         for first_file, batch in listed_batches(segment, sidecar.damage):
             if batch is None:
-                lost.append(_unit(None, None, None, NO_LIST))
+                lost.append(_row_group_answer(None, None, None, NO_LIST))
             for ordinal, entry in enumerate(batch or (), first_file):
                 units, known = answer.units(entry, ordinal), _FileListedTwice.of(entry)
                 if known not in found or (not _is_certain(found[known]) and _is_certain(units)):
@@ -152,7 +153,10 @@ def _is_certain(units: list[ProbedRowGroup]) -> bool:
 
 
 class _SegmentAnswer:
-    """The answer of one segment about the value, by unit. A unit is certain if ``_codes`` has no reason for it."""
+    """The answer of one segment about the value, by unit.
+
+    ``_codes`` has :data:`_CERTAIN` or the reason of each unit, ``_may`` the answers of those that are certain.
+    """
 
     def __init__(
         self, sidecar: SidecarFile, segment: Segment, names: NamedColumns, value: LiteralValue, start: str
@@ -211,15 +215,15 @@ class _SegmentAnswer:
         """Return one answer for each row group of a file; one without a row group if none was indexed."""
         first, stop = self._segment.unit_ranges[ordinal : ordinal + 2].tolist()
         if not entry.units or stop - first != len(entry.units):
-            return [_unit(entry.path, None, None, NO_ROW_GROUPS)]
+            return [_row_group_answer(entry.path, None, None, NO_ROW_GROUPS)]
         return [self._unit(entry.path, unit.row_group, at) for at, unit in enumerate(entry.units, first)]
 
     def _unit(self, path: str, row_group: int, unit: int) -> ProbedRowGroup:
         code = int(self._codes[unit])
         if code != _CERTAIN:
-            return _unit(path, row_group, None, self._reasons[code])
+            return _row_group_answer(path, row_group, None, self._reasons[code])
         contains = bool(self._may[unit])
-        return _unit(path, row_group, contains, f"the filter {'admits' if contains else 'excludes'} it")
+        return _row_group_answer(path, row_group, contains, f"the filter {'admits' if contains else 'excludes'} it")
 
 
 def _why_unknown(probe: Probe) -> str | None:
@@ -227,5 +231,5 @@ def _why_unknown(probe: Probe) -> str | None:
     return probe.reason or "nothing certain can be said of this value" if probe.verdict == "unknown" else None
 
 
-def _unit(path: str | None, row_group: int | None, contains: bool | None, reason: str) -> ProbedRowGroup:
+def _row_group_answer(path: str | None, row_group: int | None, contains: bool | None, reason: str) -> ProbedRowGroup:
     return ProbedRowGroup(file=path, row_group=row_group, might_contain=contains, reason=reason)

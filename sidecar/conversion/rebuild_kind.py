@@ -112,7 +112,7 @@ def _of_orc(file: OpenOrc, part: int, leaf: OrcLeaf, fpp: float) -> list[_NewFil
         raise UnsupportedFeatureError(reason)
     build = filter_of(SplitBlockBloomFilter, values.encoding, fpp)
     made: list[_NewFilter | SidecarError] = []
-    for stored in list(read_row_groups(file.source, file.tail, file.tail.stripes[part], footer, column)):
+    for stored in read_row_groups(file.source, file.tail, file.tail.stripes[part], footer, column):
         try:
             array = values.from_file(stored)
             made.append(_NewFilter(values.encoding.name, build([array], len(array) - array.null_count), VALUES))

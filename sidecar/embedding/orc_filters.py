@@ -39,6 +39,7 @@ from sidecar.orc.trust import LEGACY, UTF8, UTF8_UTC, encoding_of, hashes_wrongl
 from sidecar.storage.source import Source
 
 _ORC_135 = 6
+"""The version of the Java writer from which on filters on timestamps hash UTC, which readers require."""
 _MESSAGE_BYTES = 32
 """Bytes that the message of a filter takes at most beside its bits."""
 _MOST_ROWS = 1 << 15

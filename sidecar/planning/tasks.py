@@ -70,6 +70,9 @@ from sidecar.planning.budget import cost_of, present_budget
 from sidecar.planning.funnel import ManifestUse
 from sidecar.run import without_search_for_cycles
 
+MANY = 10_000
+"""With at least this many files, Python does not search for cycles while their tasks are made."""
+
 AnyLiteral = Literal[Any]
 Keep = Callable[[DataFile], bool]
 ManifestEntries = Mapping[int, Sequence[ManifestEntry]]
@@ -160,10 +163,6 @@ class Evaluators:
             self.spend()
             self._residuals[key] = self._residual_of[spec_id](file).residual_for(file.partition)
         return self._residuals[key]
-
-
-MANY = 10_000
-"""With at least this many files, Python does not search for cycles while their tasks are made."""
 
 
 class TaskMaker:

@@ -35,7 +35,9 @@ IDLE_SECONDS = 75
 """How long a connection may be idle. It is longer than pools of clients keep theirs, so that no commit is sent into a
 connection that is being closed."""
 QUEUED_CONNECTIONS = 1_024
-START_SECONDS = 30.0
+"""How many connections may wait to be accepted."""
+SPARE_SECONDS = 30.0
+"""How much longer than :data:`STOP_SECONDS` the thread of a server is waited for when it ends."""
 
 
 def serve(
@@ -138,7 +140,7 @@ def running(settings: ServeSettings, application: Any) -> Iterator[str]:
             yield address
         finally:
             server.should_exit = True
-            thread.join(START_SECONDS + STOP_SECONDS)
+            thread.join(SPARE_SECONDS + STOP_SECONDS)
 
 
 def _run_alone(settings: ServeSettings, listener: socket.socket) -> None:

@@ -149,7 +149,8 @@ class S3Upload:
 
     def can_copy(self, source: Source) -> bool:
         """Return whether the store copies from ``source``, and begin the upload if so. Raises what s3fs raises."""
-        fetch(self._filesystem, source.name, source.size - CHECKED_END, CHECKED_END)  # in time, or not at all
+        # This read ends in time where s3fs does not reach the store. The requests of an upload have no such limit.
+        fetch(self._filesystem, source.name, source.size - CHECKED_END, CHECKED_END)
         return self._origin(source) is not None and bool(self._multipart())
 
     def close(self) -> None:
