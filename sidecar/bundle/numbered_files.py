@@ -94,8 +94,7 @@ class NumberedFiles:
         """Return the units of files, one file after the other."""
         first = self.unit_ranges[numbers]
         counts = self.unit_ranges[numbers + 1] - first
-        units: Ordinals = np.arange(counts.sum()) + np.repeat(first - counts.cumsum() + counts, counts)
-        return units
+        return np.asarray(np.arange(counts.sum()) + np.repeat(first - counts.cumsum() + counts, counts), np.int64)
 
     def files_of_units(self, units: Ordinals) -> Ordinals:
         """Return int64[units]: the file of each unit; -1 if the units of files are unknown."""
@@ -123,8 +122,7 @@ class NumberedFiles:
 
     def in_some_unit(self, flags: Flags, numbers: Ordinals) -> Flags:
         """Return bool[numbers]: whether a flag is set in some unit of the file."""
-        some: Flags = self.count_flags(flags, numbers) > 0
-        return some
+        return self.count_flags(flags, numbers) > 0
 
     def in_all_units(self, flags: Flags, numbers: Ordinals) -> Flags:
         """Return bool[numbers]: whether a flag is set in all units of the file; False for files without units."""

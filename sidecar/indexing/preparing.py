@@ -59,15 +59,17 @@ class PreparedBuild:
         """The files that no earlier segment serves and that could be indexed."""
         return [file for file in self._unserved if file.not_indexable is None]
 
-    @property
+    @cached_property
     def to_index(self) -> list[SnapshotFile]:
-        """The files of :attr:`indexable` that are indexed now; none if no column is."""
-        return self.indexable[: self.request.most_files] if self.declared else []
+        """The files of :attr:`indexable` that are indexed now, copies of a file together; none if no column is."""
+        chosen = {file.known_as for file in self.indexable[: self.request.most_files if self.declared else 0]}
+        return [file for file in self.indexable if file.known_as in chosen]
 
     @property
     def left(self) -> list[SnapshotFile]:
         """The files of :attr:`indexable` that are left to later builds."""
-        return self.indexable[len(self.to_index) :]
+        now = {file.known_as for file in self.to_index}
+        return [file for file in self.indexable if file.known_as not in now]
 
     @property
     def files(self) -> list[SnapshotFile]:

@@ -97,7 +97,7 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if found is None or can_improve or is_displaced:
         return Build(prepared, reason)
-    if prepared.is_registered and not _can_count_more(prepared, found):
+    if prepared.is_registered:
         return COMPLETE
     if earlier.damage:
         return Build(prepared, reason)
@@ -262,7 +262,7 @@ def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFil
 def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
     """Return whether a count is missing or lacks files, and the sketches of groups have all files.
 
-    A run that left files has registered no new count. They may be gone since, or be copies of files that it indexed.
+    A run that left files has registered no new count, and those files may be gone since.
     """
     registered = [blob for blob in found.statistics.blob_metadata if len(blob.fields) == 1]
     counted = {blob.fields[0] for blob in registered if not CountMarks.of(blob.properties).lower}

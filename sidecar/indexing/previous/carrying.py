@@ -66,16 +66,13 @@ def live_files(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int
 
 
 def listed_again(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
-    """Return the live files that a segment lists more than once, as a commit can: each has one of the copies.
-
-    If more copies are live than are listed, some share one.
-    """
+    """Return the live files that a segment lists more than once, as a commit can: each has one of the copies."""
     waiting: dict[object, list[int]] = {}
     for known, key in segment.repeated_files().items():
         if key[0].is_certain:
             waiting.setdefault(key, []).append(known)
     found = ((file.ordinal, waiting.get((file.known_as, file.spec_id, file.partition))) for file in files if waiting)
-    return {ordinal: own.pop() if len(own) > 1 else own[0] for ordinal, own in found if own}
+    return {ordinal: own.pop() for ordinal, own in found if own}
 
 
 def use_keys(table: Table, access: Access, sidecar: SidecarFile) -> None:
@@ -253,8 +250,7 @@ class _MergedListing:
     def __init__(self, listing: Listing, checked: Sequence[CheckedSegment], live: Sequence[dict[int, int]]) -> None:
         places: dict[int, dict[int, int]] = {}
         for number, own in enumerate(live):
-            # Of live copies that share a listed file, one is listed: the others are found by it, as they were before.
-            for known, ordinal in {known: ordinal for ordinal, known in own.items()}.items():
+            for ordinal, known in own.items():
                 places.setdefault(ordinal, {})[number] = known
         exposing = frozenset(
             ordinal

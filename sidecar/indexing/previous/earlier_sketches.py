@@ -164,10 +164,10 @@ def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence
             waiting = []
         if _removed_rows(group, members):
             counts.inexact.add(part.field_id)
-        counted.update(part.live[file.ordinal] for file in members)
+        counted.update(file.ordinal for file in members)
         part.kept.append(group)
     counts.add(part.field_id, waiting)
-    return {number for number, ordinal in part.live.items() if ordinal in counted}  # copies may share a listed file
+    return counted
 
 
 def _groups_of(
