@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,26 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
 from sidecar.filters import historical
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
+from tests.cli.running import answer, run
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 OLD, NEW = str(DATA / "apache_bloom_filter.bin"), str(DATA / "apache_bloom_filter.xxhash.bin")
 STORED = ["hello", "parquet", "bloom", "filter"]
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
-
-
-def answer(*args: str) -> Any:
-    result = run(*args, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def column_file(path: Path, values: Any, **options: Any) -> str:

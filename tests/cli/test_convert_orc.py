@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from typer.testing import CliRunner
-
-from sidecar.cli.app import app
+from tests.cli.running import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 NATIVE, PARQUET = DATA / "orc" / "java_zlib_utf8.orc", DATA / "parquet" / "pa26_v1_none.parquet"
-
-
-def run(*args: object) -> Any:
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
 
 
 def test_extract_strip_embed_from(tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli.running import run
 from tests.conversion.cases import indexed
 from tests.dry_runs import unchanged
 from tests.tables import configure, create_with_rows, new_catalog
@@ -37,10 +35,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     catalog.create_table("db.empty", numbers[0].schema)
     configure(monkeypatch, catalog)
     return tmp_path
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, [*args], prog_name="sidecar")
 
 
 @pytest.mark.parametrize(

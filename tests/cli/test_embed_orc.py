@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from typer.testing import CliRunner
-
-from sidecar.cli.app import app
+from tests.cli.running import run
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
 BARE, PYARROW = DATA / "java_zlib_2stripes_nofilters.orc", DATA / "pyarrow_zlib_utf8.orc"
-
-
-def run(*args: object) -> Any:
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
 
 
 def test_embed_probe_verify_strip(tmp_path: Path) -> None:

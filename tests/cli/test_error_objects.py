@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from sidecar import errors
-from sidecar.cli.app import app
 from sidecar.results import CaredTable, CareReport, RepairReport
+from tests.cli.running import run
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 SOUND = str(DATA / "j118_v1_none.parquet")
@@ -35,10 +34,6 @@ PARTS = {
     "found": b"\x00",
     "hint": "Go.",
 }
-
-
-def run(*args: str, **env: str) -> Any:
-    return CliRunner(env=env).invoke(app, list(args), prog_name="sidecar")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

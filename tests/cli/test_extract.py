@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli.running import answer, run
 from tests.conversion.cases import as_remote
 from tests.tables import configure, new_catalog
-
-
-def run(*args: object) -> Any:
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
-
-
-def answer(*args: object) -> Any:
-    result = run(*args, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture

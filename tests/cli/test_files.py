@@ -7,27 +7,15 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli.running import answer, run
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 FILE = str(DATA / "j118_v1_none.parquet")
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
-
-
-def answer(*args: str) -> Any:
-    result = run(*args, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_inspect_has_these_facts_of_a_data_file_and_no_others() -> None:

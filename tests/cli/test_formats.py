@@ -14,12 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
 from sidecar.cli.shell.choices import OutputFormat
 from sidecar.cli.shell.forms import ResultRows, cell_text, lines_of
 from sidecar.errors import visible
+from tests.cli.running import run
 from tests.tables import configure, create_with_rows, new_catalog
 
 FORMS = [OutputFormat.jsonl, OutputFormat.csv, OutputFormat.markdown]
@@ -47,10 +46,6 @@ HOSTILE += [
     "\\",
     "\u202e",
 ]
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
 
 
 @pytest.fixture(scope="module")

@@ -5,21 +5,15 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
 from sidecar.cli.guide import draw_guide, guide_names
 from sidecar.cli.reference import REFERENCE, reference
+from tests.cli.running import run
 
 GUIDES = sorted((Path(__file__).resolve().parents[2] / "sidecar" / "guide").glob("*.md"), key=lambda path: path.stem)
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
 
 
 class Terminal(io.StringIO):

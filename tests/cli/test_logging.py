@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.cli.output import Output
 from sidecar.cli.shell.logs import printed_logs
+from tests.cli.running import run
 from tests.iceberg.cases import local
 from tests.tables import configure, create_with_rows, new_catalog
 
@@ -34,10 +33,6 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     rows = pa.table({"k": [1, 2, SECRET], "s": ["x", "y", "z"]})
     more = pa.table({"k": [0, 5, SECRET + 9], "s": ["x", "y", "z"]})
     return create_with_rows(catalog, "db.t", [rows, more])
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
 
 
 def infos(caplog: pytest.LogCaptureFixture) -> list[str]:

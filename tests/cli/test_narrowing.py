@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli.running import run
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 PARQUET = str(DATA / "parquet" / "j118_v1_none.parquet")
 BARE_FILTER = str(DATA / "parquet" / "apache_bloom_filter.bin")
 ORC = str(sorted((DATA / "orc").rglob("*.orc"))[0])
-
-
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, list(args), prog_name="sidecar")
 
 
 def test_columns_narrow_a_data_file_in_each_form() -> None:

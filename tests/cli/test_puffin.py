@@ -5,18 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli.running import run
 from tests.conversion.cases import indexed, rows
-
-
-def run(*args: object) -> Any:
-    return CliRunner().invoke(app, [str(arg) for arg in args], prog_name="sidecar")
 
 
 @pytest.fixture(scope="module")

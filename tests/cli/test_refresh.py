@@ -10,11 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
 from sidecar.cli.care.spans import duration, share
 from sidecar.errors import UsageError
+from tests.cli.running import run
 from tests.tables import configure, create_with_rows, new_catalog
 
 Run = Callable[..., Any]
@@ -32,10 +31,6 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     create_with_rows(made, "db.a", [rows(0), rows(50)])
     create_with_rows(made, "db.b", [rows(0)])
     return made
-
-
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
 
 
 def test_saved_once_and_refreshed_after_each_change(catalog: Any) -> None:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from sidecar.cli import app as application
 from sidecar.cli import humanize
@@ -22,15 +21,12 @@ from sidecar.cli.options import is_path, names, rate
 from sidecar.cli.output import to_json
 from sidecar.cli.reference import REFERENCE
 from sidecar.errors import UsageError
+from tests.cli.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "sidecar" / "guide"
 COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ("numba", "numpy", "pyarrow", "pyiceberg", "pyspark", "xxhash", "zstandard")
-
-
-def run(*args: str, env: dict[str, str] | None = None) -> Any:
-    return CliRunner(env=env).invoke(app, list(args), prog_name="sidecar")
 
 
 def loaded_by(code: str) -> set[str]:
@@ -195,7 +191,7 @@ def test_wrong_usage_is_exit_code_2_and_no_traceback(args: list[str]) -> None:
 
 
 def test_a_catalog_that_is_not_configured_is_one_sentence(tmp_path: Path) -> None:
-    result = run("plan", "db.t", "k = 1", "--catalog", "nowhere", env={"PYICEBERG_HOME": str(tmp_path)})
+    result = run("plan", "db.t", "k = 1", "--catalog", "nowhere", PYICEBERG_HOME=str(tmp_path))
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the catalog 'nowhere' is not configured")
     assert result.stderr.count("\n") == 1

@@ -14,6 +14,7 @@ from pyiceberg.table.statistics import StatisticsFile
 import sidecar
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
+from tests.iceberg.registering_cases import head
 from tests.object_store import open_store
 
 DAY = 86_400.0
@@ -37,12 +38,6 @@ def append_and_build(table: Table, n: int = 0) -> int:
     table.append(rows(5 * n))
     sidecar.build(table, ["k"], engine="local")
     return head(table)
-
-
-def head(table: Table) -> int:
-    snapshot = table.refresh().current_snapshot()
-    assert snapshot is not None
-    return snapshot.snapshot_id
 
 
 def entries(table: Table) -> dict[int, str]:

@@ -6,10 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.orc.inspect import inspect_file, probe_file
 from sidecar.orc.protobuf import BYTES, VARINT, Message, encode, pack
@@ -19,6 +17,7 @@ from sidecar.orc.statistics.column_statistics import ColumnStatistics, decode_st
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
 from sidecar.storage.source import BytesSource
+from tests.cli.running import run
 from tests.orc.files import DATA, FILES, JAVA, PYARROW, read_all, source
 
 OVER1K = "apache_over1k_bloom.orc"
@@ -295,10 +294,6 @@ def test_the_magic_may_be_missing_at_one_end() -> None:
 
 
 # --- the command line ---------------------------------------------------------------------------------------
-
-
-def run(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
 
 
 @pytest.mark.parametrize("name", FILES)
