@@ -61,6 +61,7 @@ def take_rebuilt(
         rates = {(one.leaf.index, one.unit): one.filter.estimated_fpp() for one in own if one.filter is not None}
         for leaf in having:
             key = keys[leaf.index]
+            # Two columns of one path are told apart by their field ids alone.
             is_unique = leaf.own_path in unique or bool(key.field_id)
             made = _rebuilt(file, part, leaf, fpp) if is_unique else UnsupportedFeatureError(AMBIGUOUS)
             for number, unit in enumerate(file.part_units(part)):

@@ -117,12 +117,12 @@ def write_anew(
 def _strip_parquet(file: OpenParquet, target: Target) -> EmbedReport:
     start = time.monotonic()
     file.check_embeddable()
-    written = embed(file.source, file.footer, target, _nothing(file.parts))
+    written = embed(file.source, file.footer, target, _no_indexes(file.parts))
     removed = list(_removed(file.footer))
     return EmbedReport(file.source.name, target.name, "end", file.size, written, removed, time.monotonic() - start)
 
 
-def _nothing(count: int) -> Iterable[GroupIndexes]:
+def _no_indexes(count: int) -> Iterable[GroupIndexes]:
     """Return empty indexes for ``count`` row groups. Progress is first reported before any byte is copied."""
     report_progress("row groups", 0, count)
 
@@ -170,9 +170,9 @@ def embed_parquet(file: OpenParquet, target: Target, rules: FilterRules, indexes
     start, source, footer = time.monotonic(), file.source, file.footer
     file.check_embeddable()
     outcomes: list[Outcome] = []
-    makers = _Makers(source, footer, rules, indexes.page_index)
-    ahead = in_turn(makers.make, range(file.parts), threads_of(indexes.threads, MOST_THREADS), WAITING_BYTES)
-    with closing(makers), closing(ahead):
+    maker = _GroupIndexMaker(source, footer, rules, indexes.page_index)
+    ahead = in_turn(maker.make, range(file.parts), threads_of(indexes.threads, MOST_THREADS), WAITING_BYTES)
+    with closing(maker), closing(ahead):
         groups = _reported(ahead, file.parts, outcomes)
         written = embed(source, footer, target, groups, placement=indexes.placement)
     return EmbedReport(
@@ -201,7 +201,7 @@ class _GroupOutcome(NamedTuple):
         return sum(len(piece) for kind in kinds for piece in kind.values() if isinstance(piece, bytes))
 
 
-class _Makers:
+class _GroupIndexMaker:
     """Makes the indexes of row groups, in any order. Each thread has its own readers."""
 
     def __init__(self, source: Source, footer: Footer, rules: FilterRules, page_index: bool) -> None:

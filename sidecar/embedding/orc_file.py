@@ -75,11 +75,11 @@ def strip_orc(file: OpenOrc, target: Target) -> EmbedReport:
     start, source, tail = time.monotonic(), file.source, file.tail
     check_embeddable(tail)
     removed = list(_removed(source, tail))
-    written = embed(source, tail, target, _nothing(len(tail.stripes)))
+    written = embed(source, tail, target, _no_filters(len(tail.stripes)))
     return EmbedReport(source.name, target.name, PLACEMENT, tail.size, written, removed, time.monotonic() - start)
 
 
-def _nothing(count: int) -> Iterator[StripeFilters]:
+def _no_filters(count: int) -> Iterator[StripeFilters]:
     for number in range(count):
         report_progress("stripes", number, count)
         yield StripeFilters()

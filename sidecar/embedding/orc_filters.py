@@ -184,6 +184,7 @@ class OrcFilterMaker:
         ids |= set() if self._given is None else self._given.columns
         for index in read_indexes(self._source, self._tail, footer, sorted(ids), self._statistics).values():
             old = _OldFilters(stripe, footer, index)
+            # Given filters go first, then old ones that may stay. Where no new ones can be built, sound old ones do.
             if self._given is not None and index.column.id in self._given.columns and self._take_given(work, old):
                 continue
             self._keep_old(work, old)

@@ -194,8 +194,10 @@ class S3Upload:
         origin, offset, length = pending.origin, pending.offset, pending.length
         can_copy = self._origins[origin.source.name] is not None
         held = len(self._buffer)
+        # If the copied object has what is held just before the range, that is copied too, and not uploaded.
         if can_copy and 0 < held <= min(offset, _SAME_HEAD) and length >= MIN_PART and self._is_before(pending):
             offset, length, self._buffer = offset - held, length + held, bytearray()
+        # Only the last part of an object may be short, so the start of the range fills up what is held.
         missing = max(MIN_PART - len(self._buffer), 0) if self._buffer else 0
         if can_copy and length >= missing + MIN_PART:
             self._read(pending.source, offset, missing)

@@ -132,7 +132,7 @@ def earlier_counts(
         ]
         parts = [CarriedGroups(segment, live[segment.id], field_id, column.type) for segment in sound]
         for part in parts:
-            counted |= _look_at_groups(counts, part, files)
+            counted |= _add_kept_groups(counts, part, files)
         counts.counted[field_id] = counted
         counts.lost[field_id] = {ordinal for part in parts for ordinal in _indexed_files(part)} & served - counted
         counts.rewritten += [part for part in parts if part.dropped]
@@ -146,7 +146,7 @@ def still_holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
     return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
-def _look_at_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile]) -> set[int]:
+def _add_kept_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile]) -> set[int]:
     """Add the groups of a segment that stay to ``counts``. Returns the ordinals of their live files."""
     counted: set[int] = set()
     waiting: list[ThetaSketch] = []
