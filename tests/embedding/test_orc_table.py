@@ -13,6 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from tests.iceberg.cases import file_in_manifest, local
+from tests.iceberg.mixed_tables import append_files
 from tests.orc_cases import write_orc
 from tests.tables import new_catalog
 
@@ -29,8 +30,7 @@ def table(tmp_path: Path) -> Table:
     folder.mkdir(parents=True)
     path = write_orc(folder / "a.orc", data, made.schema())
     file = file_in_manifest(f"{made.location()}/data/a.orc", COUNT, path.stat().st_size, file_format=FileFormat.ORC)
-    with made.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
+    append_files(made, [file])
     return made
 
 

@@ -23,6 +23,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from sidecar.crypto.key_material import KmsKeys
 from sidecar.crypto.keys import EncryptionKeys
 from tests.iceberg.cases import file_in_manifest
+from tests.iceberg.mixed_tables import append_files
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -118,9 +119,7 @@ def add_encrypted(
         with table.io.new_output(path).create() as stream:
             stream.write(_file(number, encrypted, plaintext_footer, row_group_size, key))
         made.append(_entry(table, path, rows(number), bounds))
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        for file in made:
-            append.append_data_file(file)
+    append_files(table, made)
 
 
 def file_properties(columns: list[str], plaintext_footer: bool = True) -> Any:

@@ -39,9 +39,9 @@ def append_odd_orc(table: Table, data: pa.Table, rng: random.Random) -> None:
     append_files(table, [_data_file(table, write_oddly(folder / name, data, table.schema(), rng), data.num_rows)])
 
 
-def append_files(table: Table, files: Iterable[DataFile]) -> None:
-    """One more commit, with one manifest for all ``files``."""
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+def append_files(table: Table, files: Iterable[DataFile], branch: str | None = "main") -> None:
+    """One more commit of a branch, with one manifest for all ``files``."""
+    with table.transaction() as transaction, transaction.update_snapshot(branch=branch).fast_append() as append:
         for file in files:
             append.append_data_file(file)
 

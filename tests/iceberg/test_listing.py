@@ -37,6 +37,7 @@ from sidecar.iceberg.listing import READERS, list_snapshot, readers_of
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import planner
 from tests.iceberg.cases import file_in_manifest
+from tests.iceberg.mixed_tables import append_files
 from tests.tables import create_with_rows
 
 SCHEMA = Schema(
@@ -170,8 +171,7 @@ def test_of_two_partition_fields_of_one_column_both_must_be_the_stored_value(
         lower_bounds={2: b"a"},
         upper_bounds={2: b"a"},
     )
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
+    append_files(table, [file])
     (listed,) = list_snapshot(table).files
     assert listed.partition == tuple(part.encode() for part in parts)
     assert listed.identity == {2: parts == ("a", "a")}

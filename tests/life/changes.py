@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from tests.iceberg.cases import delete_by_equality, local
-from tests.iceberg.mixed_tables import append_odd_orc
+from tests.iceberg.mixed_tables import append_files, append_odd_orc
 from tests.iceberg.table_cases import delete_by_position
 from tests.life import files
 from tests.life.conditions import askable_columns
@@ -63,7 +63,7 @@ def append(life: Life, branch: str | None = None, counts: Sequence[int] = (1, 3,
     if can_be_orc and life.rng.random() < 0.5:
         append_odd_orc(life.table, data, life.rng)
     else:
-        files.append(life.table, life.new_files(data), branch)
+        append_files(life.table, life.new_files(data), branch)
     life.note_rows({**rows, **new}, branch)
     return f"append {len(new)} to {branch}"
 
@@ -203,7 +203,7 @@ def import_file(life: Life) -> str:
     key, part = max(files.partitions(life.table, data), key=lambda one: one[1].num_rows)
     file = files.imported(life.table, part, name, key)
     assert file is not None
-    files.append(life.table, [file])
+    append_files(life.table, [file])
     life.returned[name] = file
     life.note_rows({**rows, **{one: new[one] for one in part["id"].to_pylist()}})
     return f"import {name}"
@@ -235,7 +235,7 @@ def return_file(life: Life) -> str | None:
     made = files.imported(table, part, name, key, file.file_size_in_bytes)
     if made is None:
         return f"remove {name}"
-    files.append(table, [made])
+    append_files(table, [made])
     life.note_rows({**stay, **{one: new[one] for one in part["id"].to_pylist()}})
     life.files_of_snapshots.clear()
     return f"return {name}"
@@ -306,7 +306,7 @@ def stage(life: Life) -> str | None:
     rows = life.begin()
     data, new = life.new_rows(life.rng.choice([2, 9]))
     made = life.new_files(data)
-    files.append(life.table, made, None)
+    append_files(life.table, made, None)
     life.table.refresh()
     snapshot = life.table.metadata.snapshots[-1]
     life.contents[snapshot.snapshot_id] = replace(life.head_before, rows={**rows, **new})
@@ -321,7 +321,7 @@ def cherry_pick(life: Life) -> str | None:
     staged, rows = life.staged.pop(life.rng.randrange(len(life.staged))), life.begin()
     if staged.rows.keys() & rows.keys() or staged.spec_id != life.table.spec().spec_id:
         return None
-    files.append(life.table, staged.files)
+    append_files(life.table, staged.files)
     life.note_rows({**rows, **staged.rows})
     return "pick a staged snapshot"
 

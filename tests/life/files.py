@@ -68,16 +68,6 @@ def data_files(table: Table, data: pa.Table) -> list[DataFile]:
     return list(write_file(table.io, table.metadata, iter(tasks)))
 
 
-def append(table: Table, files: list[DataFile], branch: str | None = "main") -> None:
-    """Commit new data files."""
-    with (
-        table.transaction() as transaction,
-        transaction.update_snapshot(branch=branch).fast_append() as update,
-    ):
-        for file in files:
-            update.append_data_file(file)
-
-
 def remove(table: Table, files: list[DataFile], new: list[DataFile]) -> None:
     """Commit that ``files`` have left the table and ``new`` have come."""
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:

@@ -28,6 +28,7 @@ from sidecar.maintenance import costs
 from sidecar.puffin.types import ORC_BLOOM, PAGE_INDEX, SBBF, THETA, THETA_GROUPS, TOC, UNITS
 from sidecar.reports.page.collecting import collect_facts
 from tests.iceberg.cases import local
+from tests.iceberg.mixed_tables import append_files
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.test_carrying import damage_filters
 from tests.tables import create_with_rows
@@ -399,8 +400,7 @@ def test_a_file_without_rows_is_indexed_once(table: Any) -> None:
     path = f"{table.location()}/data/empty.parquet"
     with pq.ParquetWriter(local(path), rows(0).schema):
         pass
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(parquet_file_to_data_file(table.io, table.metadata, path))
+    append_files(table, [parquet_file_to_data_file(table.io, table.metadata, path)])
     first = build(table, "k")
     assert build(table, "k").statistics_path == first.statistics_path
     table.overwrite(rows(0).slice(0, 0), overwrite_filter="k = 77777")  # a snapshot that changes no file

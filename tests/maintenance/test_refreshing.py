@@ -19,8 +19,9 @@ from sidecar.failpoints import observe
 from sidecar.maintenance import costs, sidecar_update
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
+from tests.iceberg.mixed_tables import append_files
 from tests.iceberg.registering_cases import blobs_of, set_foreign
-from tests.life.files import append, data_files
+from tests.life.files import data_files
 from tests.tables import create_with_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
@@ -390,7 +391,7 @@ def test_distinct_counts_are_marked_and_then_counted_again(catalog: Any) -> None
 
 def test_copies_of_a_file_in_one_commit_are_indexed_once(table: Any) -> None:
     """Their fingerprint finds none of them: each refresh read them again."""
-    append(table, data_files(table, rows(3)) * 2)
+    append_files(table, data_files(table, rows(3)) * 2)
     assert (refresh(table).files_indexed, refresh(table).action) == (2, "current")
     for number in (4, 5):
         table.append(rows(number))

@@ -90,8 +90,7 @@ def append_nan_partition(table: Table, key: int) -> None:
     pq.write_table(one(key).cast(table.schema().as_arrow()), local_path(path))
     file = file_in_manifest(path, 1, Path(local_path(path)).stat().st_size, partition=Record(math.nan))
     file.spec_id = table.spec().spec_id
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
+    append_files(table, [file])
 
 
 def files_of(table: Table, key: int, kind: str) -> list[DataFile]:

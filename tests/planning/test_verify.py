@@ -17,7 +17,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import INDEXED, append, create, local, replaced
-from tests.life import files
+from tests.iceberg.mixed_tables import append_files
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +254,6 @@ def test_a_file_that_one_commit_names_twice_is_no_problem(catalog: Any) -> None:
     """Its fingerprint is ambiguous, so that plans keep it; nothing about it is wrong."""
     table = create(catalog, "db.verify_twice", files=2, partitioned=False)
     data_file = next(iter(table.scan().plan_files())).file
-    files.append(table, [data_file] * 2)
+    append_files(table, [data_file] * 2)
     sidecar.build(table.refresh(), ["i"], engine="local")
     assert sidecar.verify(table.refresh(), data=True).problems == []

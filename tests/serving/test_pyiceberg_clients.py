@@ -21,6 +21,7 @@ from pyiceberg.types import BooleanType, DateType, DecimalType, IntegerType, Lon
 
 import sidecar
 from tests.iceberg.cases import file_in_manifest
+from tests.iceberg.mixed_tables import append_files
 from tests.serving.served import Served, served
 from tests.tables import create_with_rows
 
@@ -95,8 +96,7 @@ def of_hive(catalog: Any, name: str, folder: Path, columns: Any) -> Table:
         value_counts={1: 3},
         spec_id=0,
     )
-    with table.transaction() as change, change.update_snapshot().fast_append() as files:
-        files.append_data_file(file)
+    append_files(table, [file])
     return catalog.load_table(table.name())
 
 
