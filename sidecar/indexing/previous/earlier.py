@@ -47,6 +47,8 @@ class ReusableSidecar:
     found: FoundSidecar | None = None
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
+    live: dict[str, Mapping[int, int]] = field(default_factory=dict)
+    """By id, the live files of each segment: their ordinals in the listing, and in the segment."""
     having: dict[int, set[IndexOfField]] = field(default_factory=dict)
     """The indexes of each live file in the segments, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
@@ -195,20 +197,20 @@ def _fill(
     assert earlier.found is not None
     segments = earlier.found.sidecar.segments
     earlier.stale = _refused_blobs(segments, plan)
-    live = {segment.id: live_files(segment, listing.files) for segment in segments}
-    earlier.having = _having(earlier.found.sidecar, listing.files, live, plan, earlier)
+    earlier.live = {segment.id: live_files(segment, listing.files) for segment in segments}
+    earlier.having = _having(earlier.found.sidecar, listing.files, plan, earlier)
     if not full:
         earlier.served = _served(earlier, plan)
-    _choose_segments(earlier, table, listing, plan, live, most_files)
+    _choose_segments(earlier, table, listing, plan, most_files)
     if earlier.served or earlier.limited:
-        earlier.counts = earlier_counts(earlier.segments, live, listing.files, earlier.served, plan)
+        earlier.counts = earlier_counts(earlier.segments, earlier.live, listing.files, earlier.served, plan)
         for field_id, lost in earlier.counts.lost.items():
             for ordinal in lost:
                 earlier.having[ordinal].discard((field_id, THETA))
         if any(earlier.counts.lost.values()):
             earlier.served = _served(earlier, plan)
-            _choose_segments(earlier, table, listing, plan, live, most_files)
-    _note_counted(earlier, live)
+            _choose_segments(earlier, table, listing, plan, most_files)
+    _note_counted(earlier)
 
 
 def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:
@@ -222,7 +224,6 @@ def _choose_segments(
     table: Table,
     listing: Listing,
     plan: BuildPlan,
-    live: Mapping[str, Mapping[int, int]],
     most_files: int | None,
 ) -> None:
     """Choose the segments to carry over, by the files that are served."""
@@ -236,10 +237,10 @@ def _choose_segments(
     for segment in earlier.found.sidecar.segments:
         own = {want for want, _ in _kinds(segment) if want[0] in fields}
         if segment.id in broken:  # it serves nothing, and stays for what nobody makes anew
-            is_used: object = (own & _only_in(segment, sound, live)) - wanted
+            is_used: object = (own & _only_in(segment, sound, earlier.live)) - wanted
         else:
-            is_used = own - wanted or earlier.limited or earlier.served.intersection(live[segment.id])
-        if live[segment.id] and own and is_used:
+            is_used = own - wanted or earlier.limited or earlier.served.intersection(earlier.live[segment.id])
+        if earlier.live[segment.id] and own and is_used:
             earlier.segments.append(segment)
 
 
@@ -258,9 +259,9 @@ def _only_in(segment: Segment, others: Sequence[Segment], live: Mapping[str, Map
     }
 
 
-def _note_counted(earlier: ReusableSidecar, live: Mapping[str, Mapping[int, int]]) -> None:
+def _note_counted(earlier: ReusableSidecar) -> None:
     """Note which files the carried segments have counted."""
-    carried, places = NumberedFiles(earlier.segments), _placed(earlier.segments, live)
+    carried, places = NumberedFiles(earlier.segments), _placed(earlier.segments, earlier.live)
     for field_id, kind in carried.recorded:
         if is_united(kind):
             earlier.counted[field_id], has_removed = counted_files(carried, field_id, kind, places)
@@ -285,7 +286,6 @@ def _kinds(segment: Segment) -> list[tuple[IndexOfField, Coverage]]:
 def _having(
     sidecar: SidecarFile,
     files: Sequence[SnapshotFile],
-    live: Mapping[str, Mapping[int, int]],
     plan: BuildPlan,
     earlier: ReusableSidecar,
 ) -> dict[int, set[IndexOfField]]:
@@ -293,7 +293,7 @@ def _having(
 
     Of the columns that are indexed now, only filters of the requested rate and format count.
     """
-    at, numbers = _placed(sidecar.segments, live)
+    at, numbers = _placed(sidecar.segments, earlier.live)
     has_rows = np.array([bool(file.record_count) for file in files], np.bool_)[at]
     # A file with rows and without units could not be read: it is tried again.
     is_read = ~has_rows | (sidecar.unit_ranges[numbers + 1] > sidecar.unit_ranges[numbers])
