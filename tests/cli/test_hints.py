@@ -97,7 +97,7 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         ),
         (["strip", "f.parquet"], 2, "strip needs --into: the new file"),
         (["status", "db.t", "--at", "dev"], 2, "no branch or tag 'dev'"),
-        (["find", "sub/*.parquet", "a=5"], 2, "for tables, and files were given; found sub/*.parquet. Commands"),
+        (["status", "sub/*.parquet"], 2, "for tables, and files were given; found sub/*.parquet. Commands"),
         (["status", "cut.parquet"], 2, "for tables, and files were given; found cut.parquet. Commands for files: scan"),
         (["inspect", "db.t"], 2, "inspect is for files; found db.t. For the sidecar of a table: sidecar status db.t"),
         (["probe", "db.t", "a", "5"], 2, "For a table: sidecar plan db.t 'a = 5'"),

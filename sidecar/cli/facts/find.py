@@ -71,7 +71,7 @@ def find(
     at: At = None,
     keys: KeyPlace = None,
 ) -> None:
-    """Find the data files that hold a value, of tables or as they are named, with evidence.
+    """Find the data files that hold a value, with evidence.
 
     Files that bounds and filters do not rule out are read. The exit code is 0 if the values are proven to be absent, 1
     if one was found, and 3 if nothing was found but something could not be asked. --json prints the evidence.
@@ -81,7 +81,7 @@ def find(
       sidecar find hr.users mail=ann@example.com
       sidecar find hr.users mail=ann@example.com user_id=42 --all-snapshots --json
       sidecar find 'hr.**' --values people.csv --all-snapshots --orphans --json
-      sidecar find 'lake/*.parquet' --values people.csv
+      sidecar find './*.parquet' l_orderkey=700005
     """
     out = output()
     from sidecar.reports.finding.evidence import FindOptions
