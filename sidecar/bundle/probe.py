@@ -142,6 +142,7 @@ def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value
             if batch is None:
                 lost.append(_row_group_answer(None, None, None, NO_LIST))
             for ordinal, entry in enumerate(batch or (), first_file):
+                # Segments of several builds may list a file; the first certain answer stays.
                 units, known = answer.units(entry, ordinal), _FileListedTwice.of(entry)
                 if known not in found or (not _is_certain(found[known]) and _is_certain(units)):
                     found[known] = units
@@ -202,6 +203,7 @@ class _SegmentAnswer:
         probes = {encoding: [probe_as_any(self._value, encoding, iceberg_type)] for encoding in known}
         before = len(self._sidecar.warnings)
         may = self._segment.might_match(FieldQuestion(field_id, probes))
+        # A locked bundle and damage both leave units in, so a unit that is left is not certain. An excluded one is.
         is_locked = any(bundle.usable_place() is None for bundle in self._segment.bundles_of(field_id))
         in_doubt = is_locked or len(self._sidecar.warnings) > before
         for group, encoding in groups:

@@ -76,9 +76,10 @@ def embed_table(
             at_once, each = _threads(means.threads, len(replaceable.files))
             workers = _engine_for(own, replaceable.files, means, at_once)
             report.engine, report.engine_reason = workers.name, workers.reason
+            # On Spark, the session says how many files are written at the same time.
             each = each if workers.name == "local" else means.threads or 1
             writer = SuccessorWriter(means.access(own), NewPaths.of(own), fields, replace(indexes, threads=each))
-            _run(RewrittenFiles(writer, workers), own, replaceable, report)
+            _write_and_commit(RewrittenFiles(writer, workers), own, replaceable, report)
             if refresh and replaceable.files:  # also if none was replaced: an earlier run may have ended before it
                 _refresh(own, report, means)
     report.seconds = time.monotonic() - start
@@ -110,7 +111,7 @@ def _size(files: Sequence[SnapshotFile]) -> int:
     return sum(file.file_size for file in files)
 
 
-def _run(
+def _write_and_commit(
     work: RewrittenFiles,
     table: Table,
     replaceable: Replaceable,

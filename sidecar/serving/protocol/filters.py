@@ -322,6 +322,7 @@ class _Parser:
             return ParsedFilter(joined, frozenset[PredicateForm]().union(*(part.inexact for part in parts)))
         if kind == "not":
             child = self.parse(node.get("child"), depth + 1)
+            # The negation of a wider predicate would lose rows.
             negated = Not(child.expression) if child.is_exact else AlwaysTrue()
             return ParsedFilter(negated, child.inexact)
         return self._predicate(node, kind)
@@ -347,6 +348,7 @@ class _Parser:
             if make in (StartsWith, NotStartsWith) and not isinstance(column.type, StringType):
                 return None, False
             found = literals_of(node.get("value"), column, only_hex=self._only_hex)
+            # A row may match if it does for one of the meanings of a literal.
             meant = [make(column.name, one) for one in found]
             return (_balanced(Or, meant), len(meant) == 1) if meant else (None, False)
         values = node.get("values")
@@ -361,6 +363,7 @@ class _Parser:
     ) -> tuple[BooleanExpression | None, bool]:
         found = [literals_of(value, column, only_hex=self._only_hex) for value in values]
         is_exact = all(len(meanings) == 1 for meanings in found)
+        # NOT IN with all meanings of a literal would exclude too much.
         if not all(found) or (not is_exact and make is NotIn):
             return None, False
         literals: list[Literal[Any]] = [one for meanings in found for one in meanings]
