@@ -45,7 +45,7 @@ from sidecar.iceberg.manifests import (
 )
 from sidecar.iceberg.recorded_entries import recorded_contents
 from sidecar.iceberg.table_names import name_of
-from sidecar.run import in_turn
+from sidecar.run import in_turn, without_search_for_cycles
 from sidecar.storage.locations import file_at, local_path
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ def list_snapshot(table: Table, snapshot_id: int | None = None, segments: Iterab
     recorded = recorded_contents(segments, data_lines)
     unread = [line for at, line in enumerate(data_lines) if at not in recorded]
     others = in_turn(partial(read_checked, table.io), unread, readers_of(unread))
-    for at, line in enumerate(data_lines):
-        contents = recorded[at] if at in recorded else next(others)
-        spec = specs.get(line.partition_spec_id)
-        listed = _list_manifest(len(manifests), len(files), line, contents, spec)
-        manifests.append(listed[0])
-        files.extend(listed[1])
+    with without_search_for_cycles(are_many=True):
+        for at, line in enumerate(data_lines):
+            contents = recorded[at] if at in recorded else next(others)
+            spec = specs.get(line.partition_spec_id)
+            listed = _list_manifest(len(manifests), len(files), line, contents, spec)
+            manifests.append(listed[0])
+            files.extend(listed[1])
     return Listing(
         table_uuid=str(table.metadata.table_uuid),
         snapshot_id=snapshot.snapshot_id,

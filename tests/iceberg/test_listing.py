@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -95,6 +96,19 @@ def test_local_manifests_are_read_without_threads(table: Table, monkeypatch: pyt
     assert len(list_snapshot(table).manifests) > 1
     remote = SimpleNamespace(manifest_path="s3://lake/m.avro"), SimpleNamespace(manifest_path="s3://lake/n.avro")
     assert (readers_of(remote), readers_of([])) == (READERS, 1)
+
+
+def test_python_does_not_search_for_cycles_while_files_are_listed(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take half of the time in a table of 100,000 files."""
+    searches: list[bool] = []
+    kept = listing_module.SnapshotFile
+    monkeypatch.setattr(
+        listing_module, "SnapshotFile", lambda *args, **facts: searches.append(gc.isenabled()) or kept(*args, **facts)
+    )
+    assert len(list_snapshot(table).files) == 3
+    assert (searches, gc.isenabled()) == ([False] * 3, True)
 
 
 def test_an_entry_is_listed_as_its_manifest_has_it(table: Table) -> None:
