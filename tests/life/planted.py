@@ -45,7 +45,7 @@ def promoted_column(patch: pytest.MonkeyPatch) -> None:
 
 def equality_deletes(patch: pytest.MonkeyPatch) -> None:
     """No equality delete applies to any file."""
-    patch.setattr(EqualityDeletes, "_each", lambda self, path: iter(()))
+    patch.setattr(EqualityDeletes, "_deletes_of", lambda self, path: iter(()))
 
 
 def position_deletes(patch: pytest.MonkeyPatch) -> None:

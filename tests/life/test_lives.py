@@ -14,7 +14,7 @@ from sidecar.iceberg.statistics_files import entry_commits
 from tests.case_counts import TIMES
 from tests.life import changes, sidecar_changes
 from tests.life.machine import KINDS, Lives, local_lives
-from tests.life.planted import planted
+from tests.life.planted import BUGS, planted
 from tests.life.table_life import Change
 
 LIVES, STEPS = 4, 16
@@ -72,6 +72,12 @@ def test_bugs_are_found(bug: str, doing: list[Change]) -> None:
     assert not _is_found(doing, 2)
     with planted(bug):
         assert _is_found(doing, 20)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_bug_can_be_planted(bug: str) -> None:
+    with planted(bug):
+        pass
 
 
 def _is_found(doing: list[Change], most: int) -> bool:
