@@ -37,17 +37,36 @@ class ChecksLocations(Protocol):
         """Raise :class:`StorageError` for a location that is not allowed."""
 
 
+def scheme_of(location: str) -> str:
+    """Return the scheme of a URL in lower case."""
+    return location.partition("://")[0].lower()
+
+
+_WEB = ("http", "https", "ftp")
+
+
+def check_file_url(url: str, io: FileIO | None) -> None:
+    """Raise as :func:`check_scheme`, and for ``?``, which is a wildcard in globs and a query in URLs of the web."""
+    check_scheme(url, io)
+    if "?" in url and scheme_of(url) not in _WEB:
+        raise _cut_at("?", url)
+
+
 def check_scheme(url: str, io: FileIO | None) -> None:
     """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open, and for a cut."""
     if "#" in url:
-        raise UsageError("a URL with '#' names another file: pyiceberg cuts it there", file=without_credentials(url))
-    scheme = url.partition("://")[0].lower()
-    if io is None and scheme in ("http", "https", "ftp"):
+        raise _cut_at("#", url)
+    scheme = scheme_of(url)
+    if io is None and scheme in _WEB:
         raise UsageError(
             f"a file cannot be read over {scheme}://",
             file=without_credentials(url),
             hint="Download it first, or name it by the URL of its object store, such as s3://bucket/key.",
         )
+
+
+def _cut_at(sign: str, url: str) -> UsageError:
+    return UsageError(f"a URL with '{sign}' names another file: pyiceberg cuts it there", file=without_credentials(url))
 
 
 def local_path(location: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.errors import UsageError
 from sidecar.storage.local import LocalSource
-from sidecar.storage.locations import ChecksLocations, check_scheme, local_path, refuse_control_characters
+from sidecar.storage.locations import ChecksLocations, check_file_url, local_path, refuse_control_characters
 from sidecar.storage.remote import FileIOSource
 from sidecar.storage.source import AnyPath, Source
 from sidecar.storage.stores import store_io
@@ -36,5 +36,5 @@ def open_source(path: AnyPath, io: FileIO | None = None, size: int | None = None
     local = local_path(path)
     if local is not None:
         return LocalSource(local)
-    check_scheme(path, io)
+    check_file_url(path, io)
     return FileIOSource(io or store_io(path), path, size)

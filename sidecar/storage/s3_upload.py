@@ -31,7 +31,7 @@ from sidecar.errors import StorageError
 from sidecar.run import in_turn
 from sidecar.run_log import size as size_text
 from sidecar.storage.costs import REQUESTS_AT_ONCE
-from sidecar.storage.locations import file_at
+from sidecar.storage.locations import file_at, scheme_of
 from sidecar.storage.remote import FileIOSource, fetch
 from sidecar.storage.source import Source, check_range, stored_file
 
@@ -79,7 +79,7 @@ def why_carried_through(io: FileIO, location: str, length: int) -> list[str]:
 
 
 def _is_on_s3(location: str) -> bool:
-    return location.partition("://")[0].lower() in ("s3", "s3a", "s3n")
+    return scheme_of(location) in ("s3", "s3a", "s3n")
 
 
 def _is_arrow(io: FileIO) -> bool:

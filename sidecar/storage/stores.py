@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from sidecar.errors import StorageError
+from sidecar.storage.locations import scheme_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -89,7 +90,7 @@ def denied_hint(location: str, reason: str) -> str | None:
 
 
 def _store_of(location: str) -> _Store | None:
-    return _STORES.get(location.partition("://")[0].lower()) if "://" in location else None
+    return _STORES.get(scheme_of(location)) if "://" in location else None
 
 
 def _check_server(location: str, server: str, way: str) -> None:

@@ -33,7 +33,7 @@ from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reaso
 from sidecar.failpoints import hit
 from sidecar.storage.costs import COPY_LENGTH, FLUSHED_STEP, JOINED_WRITE, KERNEL_COPY_LENGTH
 from sidecar.storage.local import LocalSource
-from sidecar.storage.locations import check_scheme, local_path, refuse_control_characters
+from sidecar.storage.locations import check_file_url, local_path, refuse_control_characters
 from sidecar.storage.opening import open_source
 from sidecar.storage.remote import is_stored
 from sidecar.storage.s3_upload import MIN_PART, ArrowUpload, S3Upload, s3_upload
@@ -422,7 +422,7 @@ def _sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _create_remote(path: str, io: FileIO | None, is_repeated: bool, secrets: Secrets | None) -> Iterator[Target]:
-    check_scheme(path, io)
+    check_file_url(path, io)
     io = io or store_io(path)
     hit("target: create")
     with _storage_errors("cannot create the file", path, secrets=secrets):

@@ -19,7 +19,7 @@ from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 from sidecar.errors import StorageError, UsageError
 from sidecar.serving.protocol.errors import ErrorType
 from sidecar.serving.table_paths import leads_elsewhere
-from sidecar.storage.locations import CONTROL, local_path
+from sidecar.storage.locations import CONTROL, local_path, scheme_of
 
 _FAMILIES = {
     "s3": "s3",
@@ -108,7 +108,7 @@ class CallersStorage(FileIO):
 
 
 def _scheme(location: str) -> str:
-    return "file" if local_path(location) is not None else location.partition("://")[0].lower()
+    return "file" if local_path(location) is not None else scheme_of(location)
 
 
 class RefusedLocationError(StorageError):
