@@ -18,13 +18,14 @@ from pyiceberg.table import FileScanTask, Table
 from sidecar.bundle.kinds.declared import BLOOM, KINDS
 from sidecar.errors import UsageError
 from sidecar.iceberg.listing import live_entries
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import IndexedFiles
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Judgement
 from sidecar.planning.files.sources import PlannedFiles
 from sidecar.planning.funnel import KeptReason
 from sidecar.planning.row_groups import KeptRowGroups
-from sidecar.planning.tasks import Evaluators, data_of
+from sidecar.planning.tasks import data_of
 from sidecar.questions.filter_questions import looked_up
 from sidecar.results.base import Result
 

@@ -41,6 +41,7 @@ from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_readable, table_at
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.iceberg.table_names import name_of
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import count_listed
 from sidecar.planning.files.by_row_groups import KeptTasks, by_row_groups, kept_tasks
@@ -52,7 +53,7 @@ from sidecar.planning.keys.key_sets import Keys, KeySet, key_set
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.plan_history import PlanHistory
-from sidecar.planning.tasks import Evaluators, TaskMaker, count_files, data_of, have_many_files, planned_on_server
+from sidecar.planning.tasks import TaskMaker, count_files, data_of, have_many_files, planned_on_server
 from sidecar.run import without_search_for_cycles
 from sidecar.run_log import counted, log_run, quantity
 

@@ -25,8 +25,8 @@ from sidecar.iceberg.resolve import resolution_holds
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls
+from sidecar.planning.evaluators import evaluators_of
 from sidecar.planning.file_question import FileQuestion
-from sidecar.planning.tasks import evaluators_of
 from sidecar.questions.conditions import AllOf, Condition, HoldsAny
 
 

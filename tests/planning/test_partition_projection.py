@@ -44,8 +44,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, NestedField, TimestampNanoType
 
 import sidecar
+from sidecar.planning.evaluators import evaluators_of
 from sidecar.planning.partition_projection import exact_transform
-from sidecar.planning.tasks import evaluators_of
 from sidecar.planning.whole_match import WholeMatch
 from tests.iceberg.mixed_tables import append_files, parquet_file
 from tests.planning.java_partitions import JavaPartition, partitions_of_java

@@ -17,10 +17,10 @@ from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.iceberg.statistics_files.sidecar_files import SidecarFiles
 from sidecar.planning import bound_columns, partition_columns
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Mask
 from sidecar.planning.files.sources import Kind, ListedManifests
-from sidecar.planning.tasks import Evaluators
 
 
 def by_bounds(

@@ -21,7 +21,8 @@ from pyiceberg.manifest import ManifestFile
 
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.planning import bound_columns
-from sidecar.planning.tasks import Evaluators, count_files
+from sidecar.planning.evaluators import Evaluators
+from sidecar.planning.tasks import count_files
 
 FEW = 64
 """Up to this many files, bounds are asked before filters, so that the funnel of a small table is the usual one. If

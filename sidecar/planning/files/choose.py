@@ -21,6 +21,7 @@ from typing import Any
 from pyiceberg.manifest import ManifestFile
 
 from sidecar.planning import bound_columns
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.by_bounds import by_bounds
@@ -29,7 +30,7 @@ from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.records import WrongRecords, opened_manifests, read_entries
 from sidecar.planning.files.sources import ListedManifests
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.tasks import Evaluators, count_files
+from sidecar.planning.tasks import count_files
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from sidecar.iceberg.listing import live_entries
 from sidecar.iceberg.manifests import entry_decoder
 from sidecar.iceberg.recorded_entries import recorded_entry
 from sidecar.planning import bound_columns
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.files import cheapest
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.files.sources import ListedManifests, OpenedManifest, opened
-from sidecar.planning.tasks import Evaluators
 
 if TYPE_CHECKING:
     from sidecar.iceberg.records.entries import EntryMaker, StoredRecords

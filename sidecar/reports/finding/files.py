@@ -30,11 +30,12 @@ from sidecar.errors import SidecarError
 from sidecar.iceberg.listing import read_checked, readers_of
 from sidecar.iceberg.manifests import ManifestContents, identity_of, read_manifests
 from sidecar.iceberg.refs import with_schema
+from sidecar.planning.evaluators import Evaluators, evaluators_of
 from sidecar.planning.files.choose import ask_filters
 from sidecar.planning.files.file_set import DroppedBy, FileSet, FileSource, Line
 from sidecar.planning.files.sources import opened
 from sidecar.planning.opened_sidecar import OpenedSidecar
-from sidecar.planning.tasks import Evaluators, count_files, data_of, evaluators_of
+from sidecar.planning.tasks import count_files, data_of
 from sidecar.reports.finding.results import FileRuledOut, NotAsked, ValueTrace
 from sidecar.reports.finding.traces import ManifestTraces
 from sidecar.reports.finding.values import QuestionKey, ValueQuestion

@@ -23,6 +23,7 @@ from sidecar.iceberg.deletes.delete_files import comparable
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.statistics_files.find_sidecar import SidecarOpener
 from sidecar.iceberg.struct_nulls import bound_to
+from sidecar.planning.evaluators import Evaluators, evaluators_of
 from sidecar.planning.file_question import FileQuestion
 from sidecar.planning.files.by_filters import by_filters
 from sidecar.planning.files.cheapest import BROAD
@@ -31,7 +32,6 @@ from sidecar.planning.files.file_set import DroppedBy, FileSet, Line
 from sidecar.planning.opened_sidecar import OpenedSidecar
 from sidecar.planning.plan import Plan
 from sidecar.planning.planner import Planning, count_indexed
-from sidecar.planning.tasks import Evaluators, evaluators_of
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.serving.planning.costs import DIRECT_FILES, SAMPLED_FILES
 from sidecar.serving.planning.live_snapshot import FilesInMemory, LiveSnapshot, by_bounds_in_memory

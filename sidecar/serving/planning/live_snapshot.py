@@ -23,9 +23,10 @@ from sidecar.iceberg.manifests import LATEST, read_manifests
 from sidecar.iceberg.statistics_files.sidecar_files import Places, SidecarFiles
 from sidecar.planning.bound_columns import may_match
 from sidecar.planning.budget import present_budget
+from sidecar.planning.evaluators import Evaluators
 from sidecar.planning.files.choose import ChosenFiles
 from sidecar.planning.files.file_set import DroppedBy, FileSet, Line, RowSpans, SetRows
-from sidecar.planning.tasks import Evaluators, count_files
+from sidecar.planning.tasks import count_files
 from sidecar.serving.planning.bounded_cache import BoundedCache
 from sidecar.serving.planning.costs import COMPARED_AT_ONCE, DELETE_BYTES, ENTRY_BYTES, LINE_BYTES, UNPACKED
 from sidecar.serving.planning.data_manifests import DataManifest

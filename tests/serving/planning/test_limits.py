@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField
 from starlette.requests import Request
 
 from sidecar.planning.budget import Budget, OutOfTime, limited_by, present_budget
-from sidecar.planning.tasks import evaluators_of
+from sidecar.planning.evaluators import evaluators_of
 from sidecar.serving.planning import limits
 from sidecar.serving.planning.limits import run_while_wanted, within_limits
 from sidecar.serving.planning.scan_planner import ScanPlanner
