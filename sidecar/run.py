@@ -143,7 +143,8 @@ def in_turn(
     has begun are left out.
     """
     if room is None and min(threads, len(items)) < 2:
-        yield from map(work, items)
+        for item in items:
+            yield work(item)
         return
     pool = ReportingThreads(threads, "sidecar-work")
     waiting: deque[Future[R]] = deque()

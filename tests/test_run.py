@@ -162,6 +162,12 @@ def test_an_error_is_raised_in_its_turn(room: int | None) -> None:
     assert [next(results).number for _ in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_work_that_raises_stop_iteration_does_not_end_the_results(threads: int) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(in_turn(lambda number: next(iter([1][number:])), range(3), threads))
+
+
 def test_closing_ends_the_threads() -> None:
     before = threading.active_count()
     begun: list[int] = []
