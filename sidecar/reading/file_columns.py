@@ -241,6 +241,8 @@ def _compared(kind: Any) -> Any | None:
         return pa.float32()
     if t.is_date64(kind):
         return pa.date32()
+    if t.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")  # Arrow compares those of two zones only in the same unit
     if t.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else None
     if t.is_string_view(kind):

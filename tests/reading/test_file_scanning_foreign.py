@@ -163,6 +163,14 @@ def test_views_in_the_arrow_schema_are_read_as_strings() -> None:
         assert sidecar.scan(source, predicate).equals(table.take(kept)), predicate
 
 
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_instants_of_any_zone_and_unit_are_compared(unit: Any) -> None:
+    file, ten = BytesIO(), 10**10 * {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit] // 10**9
+    pq.write_table(pa.table({"t": pa.array([0, ten, None], pa.timestamp(unit, "America/New_York"))}), file)
+    source = BytesSource(file.getvalue())
+    assert sidecar.scan(source, "t = '1970-01-01T00:00:10+00:00'")["t"].cast(pa.int64()).to_pylist() == [ten]
+
+
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_an_enum_is_a_text(dictionary: bool) -> None:
     """Arrow reads it as bytes. What a filter is asked for is what rows are compared with."""
