@@ -112,6 +112,9 @@ def test_names_in_another_case_and_types_that_differ(tmp_path: Path) -> None:
     report = sidecar.find(tmp_path, {"mail": "c"})
     assert report.answer == "not proven"
     assert report.not_asked[0].reason == "the column has the name in another case: Mail"
+    pq.write_table(pa.table({"mail": ["a"], "Email": ["c"]}), tmp_path / "c.parquet")
+    assert sidecar.find(tmp_path / "c.parquet", {"mail|email": "c"}).answer == "not proven"
+    (tmp_path / "c.parquet").unlink()
     assert sidecar.find(tmp_path, {"mail|Mail": "c"}).proven_absent
     assert sidecar.find(tmp_path, {"mail|Mail": "a"}).found
     report = sidecar.find(tmp_path, {"k": ["3000000000", "word", "1"]})
@@ -132,6 +135,18 @@ def test_a_value_that_only_other_files_take_is_not_proven(tmp_path: Path) -> Non
     assert (report.answer, [Path(one.file).name for one in report.not_asked]) == ("not proven", ["b.parquet"])
     pq.write_table(pa.table({"t": [[1]]}), tmp_path / "b.parquet")
     assert sidecar.find(tmp_path, {"t": "2024-01-02T00:00:00Z"}).answer == "not proven"
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("ns", "America/New_York"), pa.time64("ns")])
+@pytest.mark.parametrize("read_all", [False, True])
+def test_times_between_two_microseconds_are_no_value(tmp_path: Path, kind: pa.DataType, read_all: bool) -> None:
+    pq.write_table(
+        pa.table({"t": pa.array([3_600_000_000_000, 3_600_000_000_001, None], kind)}), tmp_path / "a.parquet"
+    )
+    early = "" if pa.types.is_time(kind) else "1970-01-01T"
+    zone = "+00:00" if pa.types.is_timestamp(kind) and kind.tz else ""
+    report = sidecar.find(tmp_path, {"t": [f"{early}01:00:00{zone}", f"{early}01:00:01{zone}"]}, read_all=read_all)
+    assert [(one.answer, one.rows) for one in report.conditions] == [("found", 1), ("absent", 0)]
 
 
 def test_times_on_which_orc_readers_differ_are_not_proven(tmp_path: Path) -> None:

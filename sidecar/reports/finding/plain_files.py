@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -107,7 +108,7 @@ class _PlainSearch:
         here = {*schema.column_names, *ambiguous}
         names = [condition.name] if condition.name in here else condition.name.split(OTHER_NAME)
         known = [name for name in names if name in here]
-        alike = [] if known else [name for name in here if name.lower() in {one.lower() for one in names}]
+        alike = [name for name in here.difference(names) if name.lower() in {one.lower() for one in names}]
         if alike:
             self._miss(asked, condition, f"the column has the name in another case: {', '.join(sorted(alike))}")
         for name in known:
@@ -178,10 +179,10 @@ class _AskedFile:
 
 
 def _as_literals(known: FileColumns, question: ValueQuestion, table: pa.Table) -> Any:
-    """Return the values of the column in the unit of literals: times may have another one in the file."""
+    """Return the values of the column in the unit of literals, microseconds; null for times that are between two."""
     values = known.columns[question.field_id].compared_in(table)
-    if pa.types.is_time(values.type):
-        values = values.cast(pa.time64("us"))
-    elif pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("ns" if "_ns" in str(question.column.type) else "us", values.type.tz))
+    is_time = pa.types.is_time(values.type)
+    if is_time or pa.types.is_timestamp(values.type):
+        whole = values.cast(pa.time64("us") if is_time else pa.timestamp("us", values.type.tz), safe=False)
+        values = pc.if_else(pc.equal(whole, values), whole, None)
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
