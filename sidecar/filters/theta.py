@@ -41,7 +41,8 @@ _EMPTY_LENGTH = 8
 _FEW = 120
 """The most hashes for which DataSketches takes bounds from a table. Our sketches that estimate have more."""
 _BIG_ENDIAN, _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 1, 2, 4, 8, 16, 32
-_CHUNK = 1 << 16
+_STEP = 16
+"""One hash of so many is looked at to guess a threshold."""
 _UNITED = 64
 """Sketches that a union merges at a time."""
 
@@ -69,26 +70,13 @@ class ThetaSketch:
 
     def update(self, hashes: NDArray[np.uint64]) -> None:
         """Add ``hashes``: uint64 [n] below 2**63, from :func:`sidecar.filters.array_hash.theta_hashes`."""
-        pending: list[NDArray[np.uint64]] = []
-        waiting = 0
-        for at in range(0, len(hashes), _CHUNK):
-            found = hashes_below(self.theta, hashes[at : at + _CHUNK])
-            pending.append(found)
-            waiting += len(found)
-            if waiting > 1 << self.lg_k:
-                self.absorb(pending)
-                pending, waiting = [], 0
-        self.absorb(pending)
+        self.absorb([hashes_below(self.theta, hashes)])
 
     def absorb(self, more: Iterable[NDArray[np.uint64]]) -> None:
         """Merge ``more`` hashes in, then lower theta until at most k hashes are left."""
-        merged = np.sort(np.concatenate([self.retained, *more]))  # ten times faster than np.unique
-        merged = merged[: np.searchsorted(merged, np.uint64(self.theta))]
-        first = np.empty(len(merged), np.bool_)  # np.diff would take longer for few hashes
-        first[:1] = merged[:1] != 0
-        np.not_equal(merged[1:], merged[:-1], out=first[1:])
-        merged = merged[first]
         k = 1 << self.lg_k
+        merged = _smallest(np.concatenate([self.retained, *more]), k)
+        merged = merged[np.searchsorted(merged, np.uint64(1)) : np.searchsorted(merged, np.uint64(self.theta))]
         if len(merged) > k:
             self.theta = int(merged[k])
         self.retained = merged[:k].copy()
@@ -208,6 +196,27 @@ def hashes_below(theta: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     found = np.empty(len(hashes), np.uint64)
     kept: NDArray[np.uint64] = found[: below(hashes, np.uint64(theta), found)].copy()
     return kept
+
+
+def _smallest(hashes: NDArray[np.uint64], k: int) -> NDArray[np.uint64]:
+    """Return distinct ``hashes``, ascending: all, or all below some threshold if these are more than ``k``.
+
+    Sorting takes longest, so a sample says below which threshold about 1.5 k of many hashes are.
+    """
+    if (hashes[1:] > hashes[:-1]).all():
+        return hashes
+    if len(hashes) > 2 * k:
+        place = 3 * k // (2 * _STEP)
+        threshold = np.partition(hashes[::_STEP], place)[place]
+        found = _distinct(hashes_below(int(threshold), hashes))
+        if len(found) > k:
+            return found
+    return _distinct(hashes)
+
+
+def _distinct(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    ordered = np.sort(hashes)  # ten times faster than np.unique
+    return np.concatenate([ordered[:1], ordered[1:][ordered[1:] != ordered[:-1]]])
 
 
 def _preamble(data: bytes) -> tuple[int, int, int]:
