@@ -68,6 +68,24 @@ def test_order_repeats_and_portions_change_nothing() -> None:
     assert portions.to_bytes() == whole.to_bytes()
 
 
+@pytest.mark.parametrize("lg_k", [7, 12])
+@pytest.mark.parametrize("distinct", [1, 3, 100, 5_000, 60_000])
+@pytest.mark.parametrize("order", ["shuffled", "ascending", "descending", "sampled are the largest", "zeros between"])
+def test_samples_that_mislead_change_nothing(order: str, distinct: int, lg_k: int) -> None:
+    hashes = np.resize(np.random.default_rng(distinct).permutation(hashes_of(0, distinct)), 80_000)
+    if order in ("ascending", "descending"):
+        hashes = np.sort(hashes)[:: 1 if order == "ascending" else -1]
+    elif order == "sampled are the largest":
+        hashes = np.append(hashes.reshape(16, -1).max(0, keepdims=True), hashes.reshape(16, -1)[1:], axis=0).T.ravel()
+    elif order == "zeros between":
+        hashes[::16] = 0
+    sketch, every = ThetaSketch(lg_k), np.unique(hashes[hashes > 0])
+    sketch.update(hashes)
+    k = 1 << lg_k
+    assert sketch.retained.tolist() == every[:k].tolist()
+    assert sketch.theta == (every[k] if len(every) > k else MAX_THETA)
+
+
 def test_zero_is_no_hash() -> None:
     sketch = ThetaSketch()
     sketch.update(np.array([0, 5], np.uint64))
