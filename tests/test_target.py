@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyiceberg.io import FileIO
+from pyiceberg.io.fsspec import FsspecFileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from sidecar.access import Access
 from sidecar.errors import DamagedFileError, StorageError, UsageError
@@ -31,6 +34,13 @@ from sidecar.storage.target import (
 from sidecar.storage.temporary import is_temporary, may_be_data_file
 from tests.object_store import FolderIO
 from tests.tables import new_catalog
+
+
+class DeafStore(PyArrowFileIO):
+    """A store of another library, which says nothing when it fails."""
+
+    def new_output(self, location: str) -> Any:
+        raise AssertionError
 
 
 class Store:
@@ -279,6 +289,31 @@ def test_work_that_may_run_twice_takes_a_file_with_the_same_bytes_and_no_other(t
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="No such file"), create_target(str(tmp_path / "no" / "file")):
         pytest.fail("the target was opened")
+
+
+@pytest.mark.parametrize("io", [None, PyArrowFileIO(), FsspecFileIO({})])
+@pytest.mark.parametrize("url", ["https://host/f", "webhdfs://host/f", "x://f"])
+def test_a_url_that_no_file_system_opens_is_refused(url: str, io: FileIO | None) -> None:
+    for create in (Access(io).create, lambda one: create_target(one, io)):
+        with pytest.raises(UsageError, match=rf"read or written over {url.partition(':')[0]}://.*local copy"):
+            create(url).__enter__()
+
+
+def test_a_store_of_another_library_that_cannot_create_a_file_says_what_to_do() -> None:
+    with pytest.raises(StorageError, match=r"AssertionError; file https://h/f. Name a place that DeafStore can write"):
+        Access(DeafStore()).create("https://h/f").__enter__()
+
+
+class DeniedStore(DeafStore):
+    """A store that knows no key of ours."""
+
+    def new_output(self, location: str) -> Any:
+        raise PermissionError("AWS Error ACCESS_DENIED")
+
+
+def test_a_store_that_denies_a_new_file_names_the_variables_of_its_keys() -> None:
+    with pytest.raises(StorageError, match=r"ACCESS_DENIED; file s3://b/f. Check the keys: AWS_ACCESS_KEY_ID"):
+        Access(DeniedStore()).create("s3://b/f").__enter__()
 
 
 def test_an_object_store(tmp_path: Path) -> None:

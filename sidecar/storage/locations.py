@@ -53,16 +53,26 @@ def check_file_url(url: str, io: FileIO | None) -> None:
 
 
 def check_scheme(url: str, io: FileIO | None) -> None:
-    """Raise :class:`UsageError` for a URL of the web, which pyiceberg's own file systems do not open, and for a cut."""
+    """Raise :class:`UsageError` for a URL that none of pyiceberg's own file systems opens, and for a cut.
+
+    A ``FileIO`` of another library may open any URL.
+    """
     if "#" in url:
         raise _cut_at("#", url)
     scheme = scheme_of(url)
-    if io is None and scheme in _WEB:
+    if (io is None or type(io).__module__.startswith("pyiceberg.")) and not is_opened(scheme):
         raise UsageError(
-            f"a file cannot be read over {scheme}://",
+            f"no file can be read or written over {scheme}://",
             file=without_credentials(url),
-            hint="Download it first, or name it by the URL of its object store, such as s3://bucket/key.",
+            hint="Use a local copy of it, or the URL of an object store, such as s3://bucket/key.",
         )
+
+
+def is_opened(scheme: str) -> bool:
+    """Return whether pyiceberg has a file system for the URLs of a scheme."""
+    from pyiceberg.io import SCHEMA_TO_FILE_IO  # local files need none
+
+    return scheme == "gcs" or scheme in SCHEMA_TO_FILE_IO
 
 
 def _cut_at(sign: str, url: str) -> UsageError:

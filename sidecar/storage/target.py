@@ -33,12 +33,12 @@ from sidecar.errors import SidecarError, StorageError, UsageError, foreign_reaso
 from sidecar.failpoints import hit
 from sidecar.storage.costs import COPY_LENGTH, FLUSHED_STEP, JOINED_WRITE, KERNEL_COPY_LENGTH
 from sidecar.storage.local import LocalSource
-from sidecar.storage.locations import check_file_url, local_path, refuse_control_characters
+from sidecar.storage.locations import check_file_url, is_opened, local_path, refuse_control_characters, scheme_of
 from sidecar.storage.opening import open_source
 from sidecar.storage.remote import is_stored
 from sidecar.storage.s3_upload import MIN_PART, ArrowUpload, S3Upload, s3_upload
 from sidecar.storage.source import Source, stored_file
-from sidecar.storage.stores import store_io
+from sidecar.storage.stores import denied_hint, store_io
 from sidecar.storage.temporary import clear_abandoned, temporary_name
 
 if TYPE_CHECKING:
@@ -425,7 +425,8 @@ def _create_remote(path: str, io: FileIO | None, is_repeated: bool, secrets: Sec
     check_file_url(path, io)
     io = io or store_io(path)
     hit("target: create")
-    with _storage_errors("cannot create the file", path, secrets=secrets):
+    hint = f"Name a place that {type(io).__name__} can write, such as a local file."
+    with _storage_errors("cannot create the file", path, None if is_opened(scheme_of(path)) else hint, secrets):
         output = io.new_output(path)
         stream: Any = None
         try:
@@ -466,7 +467,7 @@ def _storage_errors(what: str, path: str, hint: str | None = None, secrets: Secr
         raise
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else foreign_reason(error, secrets)
-        raise StorageError(f"{what}: {reason}", file=path, hint=hint) from error
+        raise StorageError(f"{what}: {reason}", file=path, hint=hint or denied_hint(path, reason)) from error
 
 
 def _exists(path: str) -> UsageError:

@@ -73,7 +73,7 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (
             ["inspect", "https://u:pw@host/x.parquet?sig=1"],
             2,
-            "cannot be read over https://; file https://host/x.pa",
+            "no file can be read or written over https://; file https://host/x.pa",
         ),
         (["strip", "f.parquet", "--into", "nosuch/x.parquet"], 1, "The folder nosuch does not exist: make it first."),
         (

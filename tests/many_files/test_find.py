@@ -199,7 +199,7 @@ def test_hidden_names_are_those_of_spark(name: str, hidden: bool) -> None:
 @pytest.mark.parametrize("url", ["https://u:pw@host/x.parquet?sig=abc", "HTTP://host/*.parquet", "ftp://host/data/"])
 def test_a_url_of_the_web_says_what_to_do(url: str) -> None:
     for call in (lambda one: find_files(one, Access()), sidecar.inspect):
-        with pytest.raises(UsageError, match=r"cannot be read over \w+://.*Download it first") as caught:
+        with pytest.raises(UsageError, match=r"read or written over \w+://.*Use a local copy") as caught:
             call(url)
         assert "pw" not in str(caught.value)
         assert "sig" not in str(caught.value)
