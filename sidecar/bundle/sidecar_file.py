@@ -12,7 +12,8 @@ cause is raised, which ``inspect`` and ``verify`` use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from sidecar.bundle.columns import NamedColumns
@@ -25,7 +26,6 @@ from sidecar.bundle.envelopes.envelope import (
     segment_bytes,
     toc_digest,
 )
-from sidecar.bundle.field_blob import OpenedBlob
 from sidecar.bundle.field_toc import FieldToc
 from sidecar.bundle.indexes.index_blob import read_together
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, StoredPageIndex
@@ -44,7 +44,7 @@ from sidecar.bundle.toc import (
 )
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, located
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import TOC, UNITS
@@ -223,24 +223,26 @@ class SidecarFile(NumberedFiles):
         by_id: dict[bytes, Segment] = {}
         for blob, entry in entries:
             if entry is not None and blob.type == UNITS:
-                self._noting_damage(partial(self._add_segment, blob, entry, by_id, table_uuid))
+                with self._noting_damage(blob.offset):
+                    self._add_segment(blob, entry, by_id, table_uuid)
         for blob, entry in entries:
             if entry is not None and blob.type != UNITS:
-                self._noting_damage(partial(self._add_blob, blob, entry, by_id), blob.fields)
+                with self._noting_damage(blob.offset, *blob.fields[:1]):
+                    self._add_blob(blob, entry, by_id)
 
-    def _noting_damage(self, action: Callable[[], None], fields: Sequence[int] = ()) -> None:
+    @contextmanager
+    def _noting_damage(self, offset: int, field_id: int | None = None) -> Iterator[None]:
         try:
-            action()
+            with located(self.source.name, None, offset):
+                yield
         except SidecarError as error:
-            self.damage.add(error, *fields[:1])
+            self.damage.add(error, field_id)
 
     def _directory(self) -> list[TocEntry]:
         """Return the copies of all tables of contents, from the place in the file's property or in the footer."""
         for place in self._directory_places():
-            try:
+            with self._noting_damage(place.offset):
                 return read_toc(self.puffin.read_at, place)
-            except SidecarError as error:
-                self.damage.add(error)
         return []
 
     def _directory_places(self) -> Iterable[DirectoryPlace]:
@@ -261,29 +263,20 @@ class SidecarFile(NumberedFiles):
 
     def _toc_entry(self, blob: BlobMetadata, directory: Mapping[BlobIdentity, TocEntry]) -> TocEntry | None:
         """Return the blob's entry: the directory's copy if the footer agrees with it, else from the blob itself."""
-        if blob.compression_codec is not None:
-            self.damage.add(
-                UnsupportedFeatureError(
-                    f"a {blob.type} blob is compressed, so ranges of it cannot be read",
-                    offset=blob.offset,
-                    found=blob.fields,
-                )
-            )
-            return None
-        if (entry := directory.get(identity_of(blob))) is not None:
-            return entry
-        try:
-            return self._own_entry(blob)
-        except SidecarError as error:
-            self.damage.add(error)
-            return None
+        entry: TocEntry | None = None
+        with self._noting_damage(blob.offset):
+            if blob.compression_codec is not None:
+                what = f"a {blob.type} blob is compressed, so ranges of it cannot be read"
+                raise UnsupportedFeatureError(what, found=blob.fields)
+            entry = directory.get(identity_of(blob)) or self._own_entry(blob)
+        return entry
 
     def _own_entry(self, blob: BlobMetadata) -> TocEntry:
         header_bytes = self.puffin.read_range(blob, 0, min(HEADER_BYTES, blob.length))
         header = decode_header(header_bytes, MAGICS[blob.type], blob.length)
         toc = self.puffin.read_range(blob, header.toc_offset, header.toc_length)
         if toc_digest(toc) != header.toc_digest:
-            raise DamagedFileError("a table of contents has a wrong checksum", offset=blob.offset)
+            raise DamagedFileError("a table of contents has a wrong checksum")
         segment = segment_bytes(decode_toc(toc))
         return TocEntry(blob.type, blob.fields, segment, blob.offset, blob.length, toc)
 
@@ -306,13 +299,13 @@ class SidecarFile(NumberedFiles):
         toc = decode_units_toc(entry.toc)
         _check_place(blob, toc.toc_offset, entry.toc)
         if toc.header.segment_id != entry.segment_id or blob.fields:
-            raise DamagedFileError("the footer or the directory contradicts a units blob", offset=blob.offset)
+            raise DamagedFileError("the footer or the directory contradicts a units blob")
         if table_uuid is not None and toc.header.table_uuid != table_uuid:
             raise DamagedFileError(
                 "the segment belongs to another table", expected=table_uuid, found=toc.header.table_uuid
             )
         if toc.header.segment_id in by_id:
-            raise DamagedFileError("a segment occurs twice in the file", offset=blob.offset)
+            raise DamagedFileError("a segment occurs twice in the file")
         reader = UnitsReader(toc, partial(self.puffin.read_ranges, blob))
         segment = Segment(reader, entry, self.damage, self.num_files, self.num_units)
         by_id[toc.header.segment_id] = segment
@@ -331,44 +324,31 @@ class SidecarFile(NumberedFiles):
             num_files=segment.num_files,
             units_bytes=segment.entry.length,
         )
-        _add_once(segment.opened[blob.type], toc.field_id, form.open(toc, given), blob)
+        opened = segment.opened[blob.type]
+        if toc.field_id in opened:
+            raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", found=toc.field_id)
+        opened[toc.field_id] = form.open(toc, given)
         segment.entries.append(entry)
-
-
-def _add_once(blobs: dict[int, OpenedBlob], field_id: int, opened: OpenedBlob, blob: BlobMetadata) -> None:
-    if field_id in blobs:
-        raise DamagedFileError(f"a segment has two {blob.type} blobs of one field", offset=blob.offset, found=field_id)
-    blobs[field_id] = opened
 
 
 def _segment_of(toc: FieldToc, blob: BlobMetadata, entry: TocEntry, by_id: dict[bytes, Segment]) -> Segment:
     """Return the segment that a blob belongs to. Raises :class:`DamagedFileError` if footer, TOC and units disagree."""
     _check_place(blob, toc.toc_offset, entry.toc)
     if blob.fields != (toc.field_id,) or toc.segment_id != entry.segment_id:
-        raise DamagedFileError(
-            "the footer has the wrong field or segment for a blob",
-            offset=blob.offset,
-            expected=toc.field_id,
-            found=blob.fields,
-        )
+        what = "the footer has the wrong field or segment for a blob"
+        raise DamagedFileError(what, expected=toc.field_id, found=blob.fields)
     segment = by_id.get(toc.segment_id)
     if segment is None:
-        raise DamagedFileError(
-            "the units blob of an index is missing", offset=blob.offset, expected=toc.segment_id.hex()
-        )
+        raise DamagedFileError("the units blob of an index is missing", expected=toc.segment_id.hex())
     same_table = toc.table_uuid == segment.header.table_uuid
     same_units = toc.units_digest == toc_digest(segment.entry.toc) and toc.num_units == segment.num_units
     if not (same_units and same_table):
-        raise DamagedFileError("a blob does not belong to the units of its segment", offset=blob.offset)
+        raise DamagedFileError("a blob does not belong to the units of its segment")
     return segment
 
 
 def _check_place(blob: BlobMetadata, toc_offset: int, toc: bytes) -> None:
     """Check that the table of contents ends where the blob ends."""
     if toc_offset + len(toc) != blob.length:
-        raise DamagedFileError(
-            "a table of contents does not end at the end of its blob",
-            offset=blob.offset,
-            expected=toc_offset + len(toc),
-            found=blob.length,
-        )
+        what = "a table of contents does not end at the end of its blob"
+        raise DamagedFileError(what, expected=toc_offset + len(toc), found=blob.length)

@@ -156,12 +156,8 @@ def read_toc(read_at: ReadAt, place: DirectoryPlace) -> list[TocEntry]:
         raise DamagedFileError("the directory has a wrong checksum", offset=offset + header.toc_offset)
     found = f"{header.toc_digest:016x}"
     if expected not in (None, found):
-        raise DamagedFileError(
-            f"the property {TOC_PROPERTY} does not match the directory",
-            offset=offset,
-            expected=expected,
-            found=found,
-        )
+        what = f"the property {TOC_PROPERTY} does not match the directory"
+        raise DamagedFileError(what, expected=expected, found=found)
     content = decode_toc(directory)
     if (content.get("kind"), content.get("version")) != ("toc", VERSION):
         raise UnsupportedFeatureError("the directory has an unknown version", found=repr(content.get("version"))[:40])
