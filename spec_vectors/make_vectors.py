@@ -24,6 +24,7 @@ import xxhash
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.envelopes.envelope import encode_toc
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
@@ -239,17 +240,19 @@ def described(field_id: int, filters: Sequence[AnyFilter]) -> list[dict[str, Any
 def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
     files = [
         FileEntry(
-            path=f"s3://lake/db/t/data/part-{ordinal:05}.parquet",
-            file_size=4096 + ordinal,
-            record_count=100 * count,
+            DataFileIdentity(
+                f"s3://lake/db/t/data/part-{ordinal:05}.parquet",
+                4096 + ordinal,
+                100 * count,
+                None if ordinal == 43 else SNAPSHOT - ordinal % 3,
+                SEQUENCE - ordinal % 4,
+            ),
             spec_id=ordinal % 2,
             manifest=0 if ordinal < 40 else UNLISTED,
             entry=b"Avro record of file %d" % ordinal,
             units=tuple(UnitEntry(group, 100 * group, 100) for group in range(count)),
             partition=(b"2026", None) if ordinal % 2 else (),
             bounds={1: FieldBounds((0).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"), 100 * count, 0)},
-            added_snapshot_id=None if ordinal == 43 else SNAPSHOT - ordinal % 3,
-            file_sequence_number=SEQUENCE - ordinal % 4,
         )
         for ordinal, count in enumerate(counts)
     ]
@@ -262,7 +265,7 @@ def table_of(counts: Sequence[int], coverage: Sequence[Coverage]) -> UnitsTable:
         min_sequence_number=2,
         added_snapshot_id=SNAPSHOT,
         live_files=len(listed),
-        live_rows=sum(file.record_count for file in listed),
+        live_rows=sum(file.identity.record_count for file in listed),
         first_file=0,
         schema=0,
     )

@@ -23,6 +23,7 @@ from scripts.benchmarks.harness import data
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.processes import own_memory
 from sidecar.bundle.envelopes.checksum import BlobContext
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import group_pages
@@ -149,10 +150,8 @@ def write_random(puffin: Any, segment: bytes, files: range) -> Any:
         for page in group_pages(group, where, lambda first, count: np.repeat(block, count, axis=1))
     )
     units = (UnitEntry(0, 0, 100),)
-    known = {"added_snapshot_id": 5, "file_sequence_number": 1}
-    entries = [
-        FileEntry(f"file:/lake/part-{n}.parquet", 1000, 100, 0, UNLISTED, b"x" * 300, units, **known) for n in files
-    ]
+    names = [DataFileIdentity(f"file:/lake/part-{n}.parquet", 1000, 100, 5, 1) for n in files]
+    entries = [FileEntry(name, 0, UNLISTED, b"x" * 300, units) for name in names]
     header = SegmentHeader(TABLE, 1, 1, "2026-01-01T00:00:00Z", segment)
     return write_segment(puffin, header, UnitsTable(entries), [FieldBundle(FIELD, groups, pages)], **PLACE)
 

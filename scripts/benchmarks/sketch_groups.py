@@ -16,6 +16,7 @@ import numpy as np
 
 from scripts.benchmarks.harness.bench import Bench
 from scripts.benchmarks.harness.timing import Clock
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import FileEntry, SegmentHeader, UnitEntry, UnitsTable
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.group_table import SketchGroup
@@ -69,7 +70,7 @@ def one_shape(bench: Bench, what: str, groups: Sequence[Sequence[Any]], lg_k: in
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     entries = [
-        FileEntry(f"file {i}", 1, 1, 0, -1, b"", (UnitEntry(0, 0, 1),), added_snapshot_id=1) for i in range(files)
+        FileEntry(DataFileIdentity(f"file {i}", 1, 1, 1), 0, -1, b"", (UnitEntry(0, 0, 1),)) for i in range(files)
     ]
     header = SegmentHeader("5f1d2c3b-0a49-4e58-8b6d-7c6f5e4d3c2b", 1, 1, "")
     written = write_segment(puffin, header, UnitsTable(entries), [FieldSketches(1, given)], **PLACE)

@@ -120,10 +120,7 @@ def describe_files(sidecar: SidecarFile) -> list[ListedFileInfo]:
             sidecar.damage.add(error)
             continue
         for _, batch in listed_batches(segment, sidecar.damage):
-            files += [
-                ListedFileInfo(file.path, file.file_size, file.record_count, len(file.units), segment.id)
-                for file in batch or ()
-            ]
+            files += [ListedFileInfo(*file.identity[:3], len(file.units), segment.id) for file in batch or ()]
     return files
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.filters.encoding import OF_BOOLEANS
 
 NO_TABLE = str(uuid.UUID(int=0))
@@ -73,31 +73,24 @@ class FieldBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A data file as its manifest has it.
+    """A data file as its manifest has it; ``identity`` is compared with a live file.
 
     ``entry`` is the bytes of the Avro record. ``manifest`` is the ordinal of a listed manifest or :data:`UNLISTED`.
     ``partition`` has the serialized single values of the partition tuple, ``bounds`` those of the fields by id.
-    ``added_snapshot_id`` and ``file_sequence_number`` are as in :class:`DataFileIdentity`.
     """
 
-    path: str
-    file_size: int
-    record_count: int
+    identity: DataFileIdentity
     spec_id: int
     manifest: int
     entry: bytes
     units: tuple[UnitEntry, ...]
     partition: tuple[bytes | None, ...] = ()
     bounds: Mapping[int, FieldBounds] = field(default_factory=dict, hash=False)
-    added_snapshot_id: int | None = None
-    file_sequence_number: int = UNKNOWN_SEQUENCE
 
     @property
-    def identity(self) -> DataFileIdentity:
-        """The identity to compare with a live file."""
-        return DataFileIdentity(
-            self.path, self.file_size, self.record_count, self.added_snapshot_id, self.file_sequence_number
-        )
+    def path(self) -> str:
+        """The path of the file, spelt as in the manifest."""
+        return self.identity.path
 
 
 @dataclass(frozen=True)

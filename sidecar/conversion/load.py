@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sidecar.bundle.columns import NamedColumns
 from sidecar.bundle.extract import extract_filters
-from sidecar.bundle.file_identity import UNKNOWN_SEQUENCE, DataFileIdentity
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.filter_bundle import FilterBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, PAGE_INDEX
@@ -146,13 +145,5 @@ class Loader:
 
 def _without_table_facts(entry: FileEntry, is_plain: bool) -> FileEntry:
     """Return the entry without the facts from the table's manifest."""
-    return replace(
-        entry,
-        entry=entry.entry if is_plain else b"",
-        manifest=UNLISTED,
-        spec_id=0,
-        partition=(),
-        bounds={},
-        added_snapshot_id=None,
-        file_sequence_number=UNKNOWN_SEQUENCE,
-    )
+    identity = DataFileIdentity(*entry.identity[:3])
+    return FileEntry(identity, 0, UNLISTED, entry.entry if is_plain else b"", entry.units)

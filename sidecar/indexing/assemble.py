@@ -268,13 +268,9 @@ def file_entry(
     """
     bounds = {field_id: one for field_id, one in file.bounds.items() if field_id not in hidden}
     return FileEntry(
-        path=file.path,
-        file_size=file.file_size,
-        record_count=file.record_count,
+        identity=file.known_as,
         spec_id=file.spec_id,
         manifest=manifest,
-        added_snapshot_id=file.known_as.added_snapshot_id,
-        file_sequence_number=file.known_as.file_sequence_number,
         entry=b"" if exposing else file.raw_entry,
         units=units,
         partition=file.partition,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import xxhash
 
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.extract import extract_filters
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.filter_toc import StoredGroup
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
@@ -105,22 +107,29 @@ def pages_of(
     ]
 
 
+def known_as(file: FileEntry, **parts: Any) -> FileEntry:
+    """The file with another identity."""
+    return replace(file, identity=file.identity._replace(**parts))
+
+
 def units_table(files: int, units_per_file: Sequence[int] | None = None) -> UnitsTable:
     """A table of small files in manifests of 50; the first two fields are indexed."""
     counts = units_per_file or [1] * files
     entries = [
         FileEntry(
-            path=f"file:/lake/db/t/data/part-{ordinal:05}.parquet",
-            file_size=1000 + ordinal,
-            record_count=100 * counts[ordinal],
+            DataFileIdentity(
+                f"file:/lake/db/t/data/part-{ordinal:05}.parquet",
+                1000 + ordinal,
+                100 * counts[ordinal],
+                1000 + ordinal // 50,
+                1 + ordinal % SEQUENCE,
+            ),
             spec_id=0,
             manifest=ordinal // 50,
             entry=b"avro record %d" % ordinal,
             units=tuple(UnitEntry(group, group * 100, 100) for group in range(counts[ordinal])),
             partition=(ordinal.to_bytes(4, "little"), None),
             bounds={1: FieldBounds(b"\0" * 8, b"\xff" * 8, 100, 0, None), 4: FieldBounds(upper=b"z")},
-            added_snapshot_id=1000 + ordinal // 50,
-            file_sequence_number=1 + ordinal % SEQUENCE,
         )
         for ordinal in range(files)
     ]

@@ -34,7 +34,7 @@ from sidecar.bundle.units.fingerprints import FINGERPRINT, FingerprintIndex, fin
 from sidecar.bundle.units.reader import UnitsReader, decode_units_toc
 from sidecar.bundle.units.writer import encode_units_blob
 from sidecar.errors import DamagedFileError, UsageError
-from tests.bundle.cases import segment_header, units_table
+from tests.bundle.cases import known_as, segment_header, units_table
 
 
 def reader_of(table: UnitsTable) -> tuple[UnitsReader, list[tuple[int, int]]]:
@@ -165,7 +165,7 @@ def test_two_pieces_of_a_section_that_has_one_are_damage(name):
 
 def test_verify_holds_fingerprints_against_the_entries_of_files():
     table = units_table(100)
-    other = replace(table.files[70], added_snapshot_id=4)
+    other = known_as(table.files[70], added_snapshot_id=4)
     reader, _ = reader_of(table)
     reader.verify()
     wrong, _ = reader_of(replace(table, files=[*table.files[:70], other, *table.files[71:]]))
@@ -177,7 +177,7 @@ def test_verify_holds_fingerprints_against_the_entries_of_files():
 @pytest.mark.parametrize("wrong", [{"file_size": -1}, {"record_count": -5}])
 def test_numbers_that_no_fingerprint_holds_are_damage(wrong):
     table = units_table(3)
-    batch = encode_files([replace(table.files[0], **wrong), *table.files[1:]])
+    batch = encode_files([known_as(table.files[0], **wrong), *table.files[1:]])
     reader, _ = reader_of(table)
     reader.file_batches = lambda batches: {0: files_of(decode_file_table(batch))}
     with pytest.raises(DamagedFileError, match="out of range"):
@@ -186,7 +186,7 @@ def test_numbers_that_no_fingerprint_holds_are_damage(wrong):
 
 def test_files_of_unlisted_manifests_stand_behind_the_others():
     table = units_table(60)
-    free = replace(table.files[0], manifest=UNLISTED, path="x")
+    free = replace(known_as(table.files[0], path="x"), manifest=UNLISTED)
     files = [*table.files, free]
     reader, _ = reader_of(UnitsTable(files, table.manifests, table.schemas))
     assert reader.files([60])[0].manifest == UNLISTED
@@ -204,7 +204,7 @@ def test_contradictions_are_refused():
             segment_header(),
             replace(table, coverage=[Coverage.of(1, "bloom", [CoverageState(UnitState.INDEXED)])]),
         ),
-        (segment_header(), replace(table, files=[replace(table.files[0], file_size=-1), *table.files[1:]])),
+        (segment_header(), replace(table, files=[known_as(table.files[0], file_size=-1), *table.files[1:]])),
     ]
     for header, units in wrong:
         with pytest.raises(UsageError):
@@ -363,6 +363,6 @@ def test_large_tables_go_through_a_temporary_file(monkeypatch):
 
 
 def test_only_large_pieces_are_compressed() -> None:
-    one, batch = [replace(units_table(1).files[0], path="x" * 1000)], units_table(64).files
+    one, batch = [known_as(units_table(1).files[0], path="x" * 1000)], units_table(64).files
     assert b"x" * 1000 in encode_files(one)
     assert len(encode_files(batch)) < decode_file_table(encode_files(batch)).nbytes

@@ -99,7 +99,7 @@ def test_merging_equals_building_over_all_values(paths: list[Path], tmp_path: Pa
     assert (segment.num_files, segment.num_units) == (1, 1)
     (entry,) = segment.files([0])
     assert entry is not None
-    assert (entry.path, entry.record_count) == (str(paths[0]), 1500)
+    assert (entry.path, entry.identity.record_count) == (str(paths[0]), 1500)
     found = filter_of(segment, "k", 0)
     built = SplitBlockBloomFilter.from_hashes(hashes(paths[:1], "k"), found.z)
     assert (found.blocks == built.blocks).all()

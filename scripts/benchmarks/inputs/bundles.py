@@ -11,6 +11,7 @@ import numpy as np
 
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule
@@ -38,7 +39,7 @@ def write_bundle(
     members = (GroupMember(unit, encoding, "id", blocks * 32, rule=rule) for unit in range(units))
     (group,) = plan_groups(members, place.sealing)
     entries = tuple(UnitEntry(unit, unit, 1) for unit in range(units))
-    table = UnitsTable([FileEntry("file:/a.parquet", 1, units, 0, UNLISTED, b"", entries)])
+    table = UnitsTable([FileEntry(DataFileIdentity("file:/a.parquet", 1, units), 0, UNLISTED, b"", entries)])
     header = SegmentHeader(TABLE, 1, 1, "2026-01-02T03:04:05+00:00", SEGMENT)
     spent = [0.0]
     slice_blocks(group, 0, np.zeros((units, group.block_step, 8), np.uint32), place)  # compiles

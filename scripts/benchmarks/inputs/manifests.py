@@ -108,15 +108,11 @@ def write_sidecar(table: Table, units: int, *, rules_out: bool = True) -> int:
     row_groups = tuple(UnitEntry(i, i * ROWS // units, ROWS // units) for i in range(units))
     files = [
         FileEntry(
-            path=file.path,
-            file_size=file.file_size,
-            record_count=file.record_count,
+            identity=file.known_as,
             spec_id=file.spec_id,
             manifest=file.manifest,
             entry=file.raw_entry,
             units=row_groups,
-            added_snapshot_id=file.known_as.added_snapshot_id,
-            file_sequence_number=file.known_as.file_sequence_number,
             partition=file.partition,
             bounds={
                 i: FieldBounds(b.lower, b.upper, b.value_count, b.null_count, b.nan_count)

@@ -29,7 +29,7 @@ def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> lis
     A file is counted by the newest segment that has counted it. Small groups of about one age are united.
     """
     found = []
-    ages = np.array([file.file_sequence_number for file in units.files], np.int64)
+    ages = np.array([file.identity.file_sequence_number for file in units.files], np.int64)
     for field_id in sorted({field_id for source in sources for field_id in source.sketches}):
         counted = np.zeros(len(units.files), np.bool_)
         groups = []

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from sidecar.bundle.envelopes.envelope import kept
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import FieldBounds, FileEntry, ListedManifest, UnitEntry
 from sidecar.errors import DamagedFileError
 
@@ -123,14 +124,14 @@ def encode_files(files: Sequence[FileEntry]) -> bytes:
         FILE_SCHEMA,
         {
             "file_path": [file.path for file in files],
-            "file_size_in_bytes": [file.file_size for file in files],
-            "record_count": [file.record_count for file in files],
+            "file_size_in_bytes": [file.identity.file_size for file in files],
+            "record_count": [file.identity.record_count for file in files],
             "spec_id": [file.spec_id for file in files],
             "manifest": [file.manifest for file in files],
             "entry": [file.entry for file in files],
             "units": [[unit._asdict() for unit in file.units] for file in files],
-            "added_snapshot_id": [file.added_snapshot_id for file in files],
-            "file_sequence_number": [file.file_sequence_number for file in files],
+            "added_snapshot_id": [file.identity.added_snapshot_id for file in files],
+            "file_sequence_number": [file.identity.file_sequence_number for file in files],
         },
     )
 
@@ -146,15 +147,17 @@ def files_of(batch: pa.Table, rows: Sequence[int] | None = None) -> list[FileEnt
         batch = batch.slice(rows[0], 1) if len(rows) == 1 else batch.take(pa.array(rows, pa.int64()))
     return [
         FileEntry(
-            path=row["file_path"],
-            file_size=row["file_size_in_bytes"],
-            record_count=row["record_count"],
+            DataFileIdentity(
+                row["file_path"],
+                row["file_size_in_bytes"],
+                row["record_count"],
+                row["added_snapshot_id"],
+                row["file_sequence_number"],
+            ),
             spec_id=row["spec_id"],
             manifest=row["manifest"],
             entry=row["entry"],
             units=tuple(UnitEntry(**unit) for unit in row["units"]),
-            added_snapshot_id=row["added_snapshot_id"],
-            file_sequence_number=row["file_sequence_number"],
         )
         for row in batch.to_pylist()
     ]

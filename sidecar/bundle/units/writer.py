@@ -187,9 +187,10 @@ def _check(header: SegmentHeader, table: UnitsTable) -> None:
     if any(file.manifest != UNLISTED for file in files[end:]):
         raise UsageError("files of unlisted manifests must follow the others", expected=UNLISTED)
     for file in files:
-        if not (0 <= file.file_size <= MAX_INT64 and 0 <= file.record_count <= MAX_INT64):
+        identity = file.identity
+        if not (0 <= identity.file_size <= MAX_INT64 and 0 <= identity.record_count <= MAX_INT64):
             raise UsageError("a file's size or record count is impossible", file=file.path)
-        if not 0 <= file.file_sequence_number <= MAX_INT64:
+        if not 0 <= identity.file_sequence_number <= MAX_INT64:
             raise UsageError("a file's sequence number is impossible", file=file.path)
     units = table.num_units
     for coverage in table.coverage:

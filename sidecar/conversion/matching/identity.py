@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.model import UNLISTED, FileEntry, UnitEntry
 from sidecar.data_files.open_file import OpenFile
 from sidecar.storage.locations import local_path
@@ -58,9 +59,7 @@ def file_entry(identity: Identity) -> FileEntry:
     all stored pages. Raises :class:`sidecar.errors.WrongChecksumError` for a page with a wrong checksum.
     """
     return FileEntry(
-        path=identity.name,
-        file_size=identity.size,
-        record_count=identity.num_rows,
+        DataFileIdentity(identity.name, identity.size, identity.num_rows),
         spec_id=0,
         manifest=UNLISTED,
         entry=identity.fingerprint + (identity.checked_digest() if is_local(identity.name) else b""),

@@ -140,7 +140,7 @@ class Finder:
         for listed in map(self._listed, self._sidecar.numbers_of(known_as)):
             if _is_unread(listed.entry, file):
                 continue
-            if listed.entry.file_size != file.size or not _same_data(listed, file):
+            if listed.entry.identity.file_size != file.size or not _same_data(listed, file):
                 raise _is_another(listed.entry, file)
             matches.append(replace(self._match(listed, file), proof=BY_TABLE))
         return matches
@@ -175,7 +175,7 @@ class Finder:
         alike = self._by_data.get(file.fingerprint, []) if file.is_distinctive() else []
         named = self._by_name.get(_name(file.name), [])
         candidates = [listed for listed in alike if listed.is_plain]
-        candidates += [one for one in named if not one.is_plain and one.entry.file_size == file.size]
+        candidates += [one for one in named if not one.is_plain and one.entry.identity.file_size == file.size]
         return [listed for listed in candidates if _same_data(listed, file)]
 
     def _unknown(self, file: Identity) -> UsageError:
@@ -276,7 +276,7 @@ def _digest(file: Identity, recorded: Collection[bytes]) -> bytes:
 
 def _same_data(listed: _ListedFile, file: Identity) -> bool:
     entry = listed.entry
-    if entry.record_count != file.num_rows or (entry.units != file.units and not _is_merged(entry)):
+    if entry.identity.record_count != file.num_rows or (entry.units != file.units and not _is_merged(entry)):
         return False
     return not listed.is_plain or entry.entry[:FINGERPRINT_BYTES] in (b"", file.fingerprint)
 
@@ -287,14 +287,14 @@ def _is_merged(entry: FileEntry) -> bool:
 
 def _is_unread(entry: FileEntry, file: Identity) -> bool:
     """Return whether the file was listed without row groups because it was damaged or its keys were missing."""
-    return not entry.units and bool(file.units) and entry.record_count == file.num_rows
+    return not entry.units and bool(file.units) and entry.identity.record_count == file.num_rows
 
 
 def _is_another(entry: FileEntry, file: Identity) -> UsageError:
     return UsageError(
         "the file is not the one that was indexed",
         file=file.name,
-        expected=_facts(entry.file_size, entry.record_count, len(entry.units)),
+        expected=_facts(entry.identity.file_size, entry.identity.record_count, len(entry.units)),
         found=_facts(file.size, file.num_rows, len(file.units)),
     )
 

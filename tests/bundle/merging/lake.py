@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
@@ -89,17 +90,19 @@ class Lake:
     def entry(self, ordinal: int, manifest: int = UNLISTED) -> FileEntry:
         count = self.counts[ordinal]
         return FileEntry(
-            path=f"file:/lake/t/data/part-{ordinal:05}.parquet",
-            file_size=1000 + ordinal,
-            record_count=100 * count,
+            DataFileIdentity(
+                f"file:/lake/t/data/part-{ordinal:05}.parquet",
+                1000 + ordinal,
+                100 * count,
+                1000 + ordinal,
+                1 + ordinal % 5,
+            ),
             spec_id=0,
             manifest=manifest,
             entry=b"avro record %d" % ordinal,
             units=tuple(UnitEntry(group, group * 100, 100) for group in range(count)),
             partition=(ordinal.to_bytes(4, "little"),),
             bounds={1: FieldBounds(b"\0" * 8, ordinal.to_bytes(8, "little"), 100, 0, None)},
-            added_snapshot_id=1000 + ordinal,
-            file_sequence_number=1 + ordinal % 5,
         )
 
     def units(self, files: Iterable[int]) -> dict[Key, int]:
@@ -140,7 +143,7 @@ def write_parts(
         }
         files = [lake.entry(file, owner.get(file, UNLISTED)) for file in part.files]
         files = [
-            FileEntry(**(vars(entry) | {"entry": b""})) if file in part.unlisted else entry
+            replace(entry, entry=b"") if file in part.unlisted else entry
             for file, entry in zip(part.files, files, strict=True)
         ]
         coverage = [Coverage.of(*key, (states[unit] for unit in units)) for key, states in part.coverage.items()]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 from sidecar.bundle.model import UNLISTED, CoverageState, FileEntry, UnitState
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.writer import copy_segments
 from sidecar.puffin.writer import PuffinWriter
+from tests.bundle.cases import known_as
 from tests.bundle.merging.lake import PLACE, Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 INDEXED = CoverageState(UnitState.INDEXED.value, "id")
@@ -72,7 +72,7 @@ def test_a_part_with_other_units_of_a_file_does_not_speak_for_it() -> None:
 
     class SameRows(Lake):
         def entry(self, ordinal: int, manifest: int = UNLISTED) -> FileEntry:
-            return replace(super().entry(ordinal, manifest), record_count=600)
+            return known_as(super().entry(ordinal, manifest), record_count=600)
 
     old, new = SameRows([2, 1]), SameRows([3, 1])
     old_data, _ = write_parts(old, [Part([0, 1], {1: {(0, 0): OWN, (0, 1): OWN, (1, 0): OWN}})])
