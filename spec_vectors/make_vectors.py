@@ -285,12 +285,12 @@ def expected_table(table: UnitsTable) -> dict[str, Any]:
         "files": [
             {
                 "path": file.path,
-                "file_size": file.file_size,
-                "record_count": file.record_count,
+                "file_size": file.identity.file_size,
+                "record_count": file.identity.record_count,
                 "manifest": file.manifest,
                 "entry": file.entry.hex(),
-                "added_snapshot_id": file.added_snapshot_id,
-                "file_sequence_number": file.file_sequence_number,
+                "added_snapshot_id": file.identity.added_snapshot_id,
+                "file_sequence_number": file.identity.file_sequence_number,
                 "fingerprint": fingerprint(file.identity).hex(),
                 "units": units,
             }
