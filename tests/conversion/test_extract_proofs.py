@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 import sidecar
 from sidecar.access import Access
@@ -24,6 +25,7 @@ from sidecar.parquet.verify.file import verify_file
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource
 from tests.conversion.cases import as_remote, indexed, indexes, plain_of
+from tests.object_store import SCHEME, FolderIO
 
 
 class _Copied:
@@ -220,6 +222,23 @@ def test_files_without_statistics_are_known_by_their_path_alone(tmp_path: Path) 
     shutil.copy(paths[0], moved)
     with pytest.raises(UsageError, match="no statistics"):
         sidecar.embed(str(moved), into=str(tmp_path / "y.parquet"), from_=puffin)
+
+
+@pytest.mark.parametrize("name", ["f.orc", "f.parquet"])
+def test_a_file_without_rows_in_an_object_store_is_found_at_another_path(name: str, tmp_path: Path) -> None:
+    """No digest tells such files apart, and none has to: nothing can be denied."""
+    (tmp_path / "in").mkdir()
+    for path in (f"in/{name}", f"in/other-{name}"):
+        write = orc.write_table if name == "f.orc" else pq.write_table
+        write(pa.table({"k": pa.array([], pa.int64())}), str(tmp_path / path))
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "in" / "full.parquet", bloom_filter_options={"k": {"ndv": 10}})
+    io = FolderIO({"folder": str(tmp_path)})
+    paths = [f"{SCHEME}in/{path.name}" for path in (tmp_path / "in").iterdir()]
+    sidecar.extract(paths, f"{SCHEME}x.puffin", io=io)
+    sidecar.strip(f"{SCHEME}in/{name}", into=f"{SCHEME}bare-{name}", io=io)
+    written = sidecar.embed(f"{SCHEME}bare-{name}", into=f"{SCHEME}new-{name}", from_=f"{SCHEME}x.puffin", io=io)
+    assert not written.failed
+    assert (tmp_path / f"new-{name}").exists()
 
 
 def test_the_fingerprint_ignores_places_only(tmp_path: Path) -> None:

@@ -223,7 +223,9 @@ def _likely(file: Identity, candidates: list[_ListedFile], is_named: bool) -> _L
             raise UsageError(WRITTEN_ANEW, file=file.name)
         return listed
     likely = [listed for listed in candidates if _name(listed.entry.path) == _name(file.name)] or candidates
-    if len(likely) == 1:
+    if (
+        len(likely) == 1 or not file.num_rows
+    ):  # files without rows look alike, and indexes of one deny nothing of another
         return likely[0]
     digest = _digest(file, {_recorded(listed.entry) for listed in candidates})
     alike = [listed for listed in candidates if digest and _recorded(listed.entry) == digest]
