@@ -171,7 +171,8 @@ def _success_line(found: Verification, what: str) -> str:
     if compared:
         indexes = f"{humanize.count(counts.indexes)} indexes {of_units} compared"
         return f"[green]fine[/]: {checked}, {indexes}, no filters{missed}"
-    return f"structure fine: {checked}; nothing was there to look up: no filter and no index"
+    why = found.scope or "no value with a filter, and no index"
+    return f"structure fine: {checked}; nothing was there to look up: {why}{missed}"
 
 
 def _cell(value: str | int | None) -> str:

@@ -32,7 +32,7 @@ class Verification(FileResults[VerifiedFile]):
     problems: list[Problem] = field(kw_only=True)
     """The defects of all files; empty if there are none."""
     scope: str | None = field(default=None, kw_only=True)
-    """What was checked, if values were not looked up."""
+    """What was checked, or what is never looked up, if no value was looked up."""
     looked_up: ValuesLookedUp | None = field(default=None, kw_only=True)
     """How many values were looked up; ``None`` if none were asked for."""
     engine: str | None = field(default=None, kw_only=True)

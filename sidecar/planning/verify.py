@@ -7,12 +7,14 @@ the records of manifests and data files, and :mod:`sidecar.planning.verify_value
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.manifest import ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 
 from sidecar.access import Access
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB
 from sidecar.conversion.verify_values import DataPlace
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.engines.choice import asked_engine, work_engine
@@ -93,10 +95,10 @@ def _verify_table(
 ) -> Verification:
     """Check the sidecar that answers for a snapshot of ``table``, and the manifests that it lists.
 
-    ``check`` looks values up. It is a problem if values were asked for, there are data files and
-    nothing was looked up. A bundle without its key is a problem, too. Raises :class:`sidecar.errors.UsageError` for an
-    unknown snapshot, and :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the
-    table's own metadata cannot be read.
+    ``check`` looks values up. It is a problem if values were asked for, there are data files and the sidecar lists
+    none of them. A bundle without its key is a problem, too. Raises :class:`sidecar.errors.UsageError` for an unknown
+    snapshot, and :class:`sidecar.errors.StorageError` or :class:`sidecar.errors.DamagedFileError` if the table's own
+    metadata cannot be read.
     """
     asked_engine(engine, spark)  # a wrong name is refused, whatever there is to check
     table, snapshot_id = table_at(table, at)
@@ -133,6 +135,7 @@ def _verify_table(
         {},
         checked=checked,
         problems=problems,
+        scope=None if check.values or check.indexes else _never_looked_up(found.sidecar),
         looked_up=looked_up,
         engine=workers.name,
         engine_reason=workers.reason,
@@ -147,13 +150,21 @@ def _value_problems(
     access: Access,
     engine: WorkEngine,
 ) -> list[Problem]:
-    """Find the values of data files that the sidecar denies; report a problem if nothing could be looked up."""
+    """Find the values of data files that the sidecar denies; report a problem if it lists none of the files."""
     places = [_data_place(entry, found.files) for entry in files if entry.data_file.file_format in INDEXABLE]
     problems = table_value_problems(table, found, places, check, access, engine)
-    if not (problems or check.values or check.indexes) and any(entry.data_file.record_count for entry in files):
+    if not (problems or check.units_total) and any(entry.data_file.record_count for entry in files):
         nothing = f"no value was looked up: the sidecar has no index of the snapshot's {len(files)} data files"
         problems.append(problem_in(found.statistics.statistics_path, nothing))
     return problems
+
+
+def _never_looked_up(sidecar: SidecarFile) -> str | None:
+    """Return which indexes of a sidecar are compared with no value, as no reader drops a file by them."""
+    entries = chain.from_iterable(segment.entries for segment in sidecar.segments)
+    kinds = {KIND_OF_BLOB[entry.blob_type] for entry in entries if entry.blob_type in KIND_OF_BLOB}
+    unasked = sorted(kind.plural for kind in kinds if not kind.answers)
+    return f"{' and '.join(unasked)} are not looked up" if unasked else None
 
 
 def _data_place(entry: ManifestEntry, files: SidecarFiles) -> DataPlace:

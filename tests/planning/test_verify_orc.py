@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, NestedField, StringType
 
 import sidecar
+from sidecar.cli.verify import _success_line
 from sidecar.orc.tail import read_tail
 from sidecar.storage.local import LocalSource
 from tests.iceberg.cases import INDEXED, local
@@ -173,6 +174,22 @@ def test_nothing_looked_up_is_not_fine(orc: bool, catalog: Any) -> None:
     assert problem.problem.startswith(NOTHING)
     assert problem.file == table.metadata.statistics[0].statistics_path
     assert sidecar.verify(table).problems == []
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds", "scope"), [("s", ["theta"], "sketches are not looked up"), ("k", ["bloom"], None)]
+)
+def test_a_sidecar_with_nothing_to_look_up_is_fine(
+    column: str, kinds: list[str], scope: str | None, catalog: Any
+) -> None:
+    """Sketches drop no file, and a column without a value has none to deny."""
+    table = catalog.create_table(f"db.verify_without_values_{column}", NARROW)
+    table.append(pa.table({"k": pa.array([None, None], pa.int64()), "s": ["a", "b"]}))
+    sidecar.build(table, [column], kinds=kinds, engine="local")
+    found = sidecar.verify(table.refresh(), data=True)
+    assert (found.problems, found.scope, found.looked_up.units, found.looked_up.values) == ([], scope, 1, 0)
+    why = scope or "no value with a filter, and no index"
+    assert _success_line(found, "checked") == f"structure fine: 2 checked; nothing was there to look up: {why}"
 
 
 def test_readable_columns_are_those_of_the_mixed_tables() -> None:
