@@ -25,6 +25,7 @@ from sidecar.errors import DamagedFileError
 from sidecar.reports.finding.find import find
 from sidecar.reports.finding.rows import RowCounter
 from tests.iceberg.cases import delete_by_equality, local, replaced
+from tests.iceberg.mixed_tables import append_orc
 from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once
 from tests.tables import create_with_rows
@@ -251,6 +252,17 @@ def test_bounds_and_sidecars_outlive_the_rows(table: Table, monkeypatch: pytest.
     assert damaged.problem
     assert find(table, {"mail": "nobody"}).exit_code(strict=True) == 3
     local(entry.statistics_path).unlink()
+
+
+def test_bounds_of_orc_files_are_traces_after_a_rename_too(catalog: Any) -> None:
+    table = catalog.create_table("db.find_orc", Schema(NestedField(1, "mail", StringType())))
+    append_orc(table, pa.table({"mail": ["ann@example.com", "ben@example.com"]}))
+    with table.update_schema() as update:
+        update.rename_column("mail", "address")
+    report = find(table, {"address": "ann@example.com"})
+    kinds = {(one.kind, one.column, one.bound) for one in report.traces if one.file.endswith(".orc")}
+    assert kinds == {(kind, "address", "lower") for kind in ("file statistics", "stripe statistics", "row index")}
+    assert find(table, {"address": "bea@example.com"}).traces == []
 
 
 def test_partition_values_and_cut_bounds_are_traces(catalog: Any) -> None:

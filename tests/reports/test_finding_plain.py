@@ -85,7 +85,11 @@ def test_what_the_indexes_of_files_rule_out_is_not_read(lake: Path) -> None:
         "b.orc": "statistics of the file",
     }
     report = sidecar.find([lake / "a.parquet", lake / "b.orc"], {"n": 0})
-    assert {Path(one.file).suffix for one in report.traces} == {".parquet"}
+    assert {(Path(one.file).suffix, one.kind) for one in report.traces} == {
+        (".parquet", "row group statistics"),
+        (".parquet", "page index"),
+        *((".orc", kind) for kind in ("file statistics", "stripe statistics", "row index")),
+    }
 
 
 def test_more_values_than_a_predicate_takes_are_read_whole(lake: Path) -> None:

@@ -148,7 +148,7 @@ class _AskedFile:
         leaf = unique_leaves(self.file.leaves).get(question.column.name)
         if isinstance(self.file, OpenOrc):
             refuse_early_times(question, path)
-        elif leaf is not None and leaf.compared.compares_with(str(question.column.type)):
+        if leaf is not None:
             with suppress(SidecarError):  # bounds that cannot be read have no traces
                 evidence.traces += traces_of_leaf(question, path, self.file, leaf)
         whole = self.read_all or len(question.literals) > MOST_ASKED

@@ -169,7 +169,8 @@ class ValueTrace(Result):
     """The data file or delete file that it describes; for a partition summary, the manifest."""
     kind: str
     """``manifest``, ``removed entry of a manifest``, ``partition``, ``partition summary``, ``row group statistics``,
-    ``page index``, ``file bounds in a sidecar`` or ``page index in a sidecar``."""
+    ``page index``, in ORC ``file statistics``, ``stripe statistics`` and ``row index``, ``file bounds in a sidecar`` or
+    ``page index in a sidecar``."""
     column: str
     """The name of the column as it was asked for."""
     field_id: int

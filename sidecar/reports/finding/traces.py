@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
@@ -21,17 +21,18 @@ from pyiceberg.types import FloatType, NestedField, PrimitiveType
 from sidecar.access import Access
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
 from sidecar.filters.leaf import ComparedColumn, Leaf
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.orc.statistics.bounds import compared_column
+from sidecar.orc.index_streams import read_indexes
+from sidecar.orc.statistics.bounds import compared_column, row_group_bounds, statistics_bounds
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.chunk_statistics import stated_bounds
-from sidecar.parquet.encrypted.plain_view import unlock
-from sidecar.parquet.footer import read_footer
 from sidecar.parquet.page_indexes.page_bounds import claimed_bounds
 from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds, Comparable, Unknown
@@ -177,35 +178,52 @@ def trace(question: ValueQuestion, file: str, of: str, kind: str, text: str, bou
 
 
 def traces_in_file(table: Table, question: ValueQuestion, file: DataFile, access: Access) -> Iterator[ValueTrace]:
-    """Yield the traces in the statistics and page indexes of a Parquet file; a file that is damaged has none."""
-    if file.file_format != FileFormat.PARQUET:
+    """Yield the traces in the statistics and page indexes of a data file; a file that is damaged has none."""
+    with suppress(SidecarError), closing(access.open(file.file_path, file.file_size_in_bytes)) as source:
+        opened, mapping = open_file(source, access.keys), name_mapping_of(table)
+        found = ColumnsInFile[Any](opened.leaves, question.schema, mapping, {}).find(question.field_id)
+        if isinstance(found, FoundColumn):
+            yield from traces_of_leaf(question, file.file_path, opened, found.leaf)
+
+
+def traces_of_leaf(question: ValueQuestion, path: str, file: OpenParquet | OpenOrc, leaf: Any) -> Iterator[ValueTrace]:
+    """Yield the traces in the statistics and indexes of a leaf column. Raises :class:`SidecarError` for damage."""
+    kind = str(question.column.type)
+    if isinstance(file, OpenOrc):
+        compared = compared_column(leaf.column.kind, leaf.column.scale or 0, leaf.column.id, kind)
+    else:
+        compared = leaf.compared
+    if not compared.compares_with(kind):
         return
-    with suppress(SidecarError), closing(access.open(file.file_path, file.file_size_in_bytes)) as opened:
-        source = unlock(opened, access.keys)
-        footer, mapping = read_footer(source), name_mapping_of(table)
-        found = ColumnsInFile(footer.columns, question.schema, mapping, {}).find(question.field_id)
-        if isinstance(found, FoundColumn) and found.leaf.compared.compares_with(str(question.column.type)):
-            yield from traces_of_leaf(question, file.file_path, OpenParquet(source, footer), found.leaf)
+    named = NamedValues(question, compared)
+    for place, bounds in _orc_bounds(file, leaf) if isinstance(file, OpenOrc) else _parquet_bounds(file, leaf):
+        for text, bound, cut in named.of(bounds) if isinstance(bounds, Bounds) else ():
+            yield trace(question, path, path, place, text, bound, cut)
 
 
-def traces_of_leaf(question: ValueQuestion, path: str, file: OpenParquet, leaf: Leaf) -> Iterator[ValueTrace]:
-    """Yield the traces in the statistics and page indexes of a column. Bounds that are not believed name values too."""
-    footer, named = file.footer, NamedValues(question, leaf.compared)
+def _parquet_bounds(file: OpenParquet, leaf: Leaf) -> Iterator[tuple[str, Bounds | Unknown]]:
+    """Yield all bounds of a column and where they are. Bounds that are not believed name values too."""
+    footer = file.footer
     for group in footer.row_groups:
-        bounds = stated_bounds(footer, group.columns.stored[leaf.index])
-        yield from _traces(question, path, "row group statistics", named, bounds)
+        yield "row group statistics", stated_bounds(footer, group.columns.stored[leaf.index])
     here = (group.columns.get(leaf.index) for group in footer.row_groups)
     chunks = [chunk for chunk in here if chunk is not None]
     for chunk, column in zip(chunks, read_page_indexes(file.source, footer, chunks, [])[0], strict=True):
         if isinstance(column, ColumnIndex):
-            claimed = claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
-            if isinstance(claimed, Bounds):
-                yield from _traces(question, path, "page index", named, claimed)
+            yield "page index", claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
 
 
-def _traces(question: ValueQuestion, path: str, kind: str, named: NamedValues, bounds: Bounds) -> Iterator[ValueTrace]:
-    for text, bound, cut in named.of(bounds):
-        yield trace(question, path, path, kind, text, bound, cut)
+def _orc_bounds(file: OpenOrc, leaf: OrcLeaf) -> Iterator[tuple[str, Bounds | Unknown]]:
+    """Yield all bounds of a column that readers compare, and where they are."""
+    column, statistics = leaf.column, file.statistics
+    yield "file statistics", statistics_bounds(statistics.of_file(column), column, file.num_rows)
+    for part, stripe in enumerate(file.tail.stripes):
+        footer = file.footer(part)
+        whole = statistics.of_stripe(stripe, column, footer.writer_timezone)
+        yield "stripe statistics", statistics_bounds(whole, column, stripe.num_rows)
+        index = read_indexes(file.source, file.tail, footer, [column.id], statistics, bloom=False)[column.id]
+        for group in stripe.row_groups:
+            yield "row index", row_group_bounds(index, group)
 
 
 def values_in_stored_index(
