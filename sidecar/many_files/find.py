@@ -63,10 +63,10 @@ class FoundFiles:
 def find_files(paths: Paths, access: Access, *, endings: Sequence[str] = ENDINGS) -> FoundFiles:
     """Return the files that ``paths`` name: one path or several, each a file, a folder or a glob, local or by URL.
 
-    ``endings`` are those of the files that are taken from folders. ``access`` lists remote folders. A plain path that
-    does not exist is returned as it is, so that opening it says what is wrong. Raises :class:`StorageError` if nothing
+    ``endings`` are those of files that are taken from folders. ``access`` lists remote folders. A path that is not
+    there is returned, and opening it says what is wrong. Raises :class:`StorageError` if nothing
     is found because a folder cannot be listed, and :class:`UsageError` for a glob without a match, a folder without
-    such a file, no path at all, and a URL that cannot be read.
+    such a file, no path at all, a name that may be a table's, and a URL that cannot be read.
     """
     named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not named:
@@ -146,6 +146,12 @@ class _FileSearch:
             root, pattern = _split_glob(path)
             problem, hint = "no file matches", "" if _ANY_DEPTH in path else "Write ** for any number of folders."
         else:
+            if state is None and "." in path and "/" not in path and not has_data_ending(path):
+                raise UsageError(
+                    "there is no such file",
+                    file=path,
+                    hint=f"If it is a table, open it first: sidecar.open_table({path!r}, catalog). A file is ./{path}.",
+                )
             self.found.setdefault(tree.key(path), (path, path[: path.rstrip("/").rfind("/") + 1]))
             return True
         matches = list(self._matches(tree, root, pattern))

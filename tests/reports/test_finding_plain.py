@@ -110,6 +110,13 @@ def test_a_file_that_cannot_be_read_proves_nothing(lake: Path, tmp_path: Path) -
     assert sidecar.find(tmp_path, {"n": held}).found
 
 
+@pytest.mark.parametrize("name", ["db.mistyped", ["a.parquet", "db.mistyped"]])
+def test_a_text_that_may_be_the_name_of_a_table_is_no_file_that_proves_nothing(name: Any) -> None:
+    with pytest.raises(UsageError, match=r"open_table\('db\.mistyped', catalog\)\. A file is \./db\.mistyped"):
+        sidecar.find(name, {"n": 5})
+    assert sidecar.find("./db.mistyped", {"n": 5}).answer == "not proven"
+
+
 def test_names_in_another_case_and_types_that_differ(tmp_path: Path) -> None:
     pq.write_table(pa.table({"Mail": ["a"], "k": ["3000000000"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"mail": ["b"], "k": pa.array([1], pa.int32())}), tmp_path / "b.parquet")
