@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -62,10 +63,23 @@ def group(files: Sequence[int], values: Sequence[int], kind: str = "long", **fac
 
 def test_files_that_are_all_gone_are_in_no_sketch() -> None:
     """A table that had moved was compacted so: IndexError."""
-    source = cast(Any, SimpleNamespace(sketches={1: FieldSketches(1, [group([0, 1], [1, 2, 3])])}, coverage={}))
-    source.first_units = np.arange(3)
+    source = cast(Any, SimpleNamespace(sketches={1: FieldSketches(1, [group([0, 1], [1, 2, 3])])}))
     gone = MergedUnits([], [np.full(2, -1)], [np.full(2, -1)], 0)
     assert merge_sketches([source], gone) == []
+
+
+def test_a_group_stays_whole_until_newer_ones_have_all_its_files() -> None:
+    """The rows of each group are those of its files, so that none seems to have lost some."""
+    older, newer, newest = group([0, 1, 2], [1, 2, 3, 9]), group([0, 1], [1, 2]), group([2, 3], [3, 4])
+    sources: Any = [SimpleNamespace(sketches={1: FieldSketches(1, [one])}) for one in (older, newer, newest)]
+    entries: Any = [SimpleNamespace(file_sequence_number=number) for number in range(4)]
+    units = MergedUnits(entries, [], [np.arange(4)] * 3, 0)
+
+    def merged(count: int) -> list[dict[str, Any]]:
+        return plain(merge_sketches(sources[:count], replace(units, new_files=units.new_files[:count]))[0].groups)
+
+    assert merged(2) == plain([older, newer])
+    assert merged(3) == plain([newer, newest])
 
 
 GROUPS = [

@@ -292,7 +292,7 @@ def test_a_merge_of_another_build_in_between_loses_nothing(table: Any, monkeypat
     assert_plans_are_right(table)
 
 
-def test_a_file_that_a_newer_segment_counts_is_not_lost_with_the_older_sketch() -> None:
+def test_a_file_that_another_segment_counts_is_not_lost_with_a_damaged_sketch() -> None:
     def counting(segment_id: str, is_damaged: bool) -> Any:
         coverage = Coverage.of(1, THETA, [CoverageState(UnitState.INDEXED)])
         return SimpleNamespace(
@@ -304,7 +304,7 @@ def test_a_file_that_a_newer_segment_counts_is_not_lost_with_the_older_sketch() 
         )
 
     table: Any = SimpleNamespace(schema=lambda: SimpleNamespace(field_ids={1}))
-    for segments, lost in (([True], 1), ([True, False], 0), ([False, True], 1)):
+    for segments, lost in (([True], 1), ([True, False], 0), ([False, True], 0), ([True, True], 1)):
         carrier = SegmentCarrier(table, cast("Any", None), Access())
         carrier._live = {str(number): {0: 0} for number in range(2)}
         carrier._count_lost([counting(str(number), is_damaged) for number, is_damaged in enumerate(segments)])

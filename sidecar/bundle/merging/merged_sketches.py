@@ -1,7 +1,9 @@
 """The sketches of groups of files in a merged segment.
 
-The sketch of a group also counts files that are gone or that a newer segment counts. They stay in the rows of the
-group, so that the next build sees how much of it was removed, and marks the count or reads the group again.
+The sketch of a group also counts files that are gone. They stay in the rows of the group, so that the next build sees
+how much of it was removed, and marks the count or reads the group again. A file that was indexed again for another
+column stays in its older group too, of which nothing was removed: else the rest of the group would be read again, then
+that of groups of the other column, and runs of few files might never come to an end.
 """
 
 from __future__ import annotations
@@ -9,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
 from sidecar.bundle.sketches.group_table import SketchGroup
-from sidecar.bundle.sketches.regrouping import NO_FILE, joined, remapped
+from sidecar.bundle.sketches.regrouping import joined, remapped
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
@@ -26,32 +26,26 @@ from sidecar.puffin.types import THETA_GROUPS
 def merge_sketches(sources: Sequence[CheckedSegment], units: MergedUnits) -> list[FieldSketches]:
     """Return the sketches of each field that has some. ``sources`` are oldest first.
 
-    A file is counted by the newest segment that has counted it. Small groups of about one age are united.
+    A group is left out if newer ones have all its files. Small groups of about one age are united, without those of
+    which newer ones have some files: their rows would count twice.
     """
     found = []
     ages = np.array([file.identity.file_sequence_number for file in units.files], np.int64)
     for field_id in sorted({field_id for source in sources for field_id in source.sketches}):
-        counted = np.zeros(len(units.files), np.bool_)
-        groups = []
+        listed = np.zeros(len(units.files), np.bool_)
+        groups, older = list[SketchGroup](), list[SketchGroup]()
         properties: dict[str, str] = {}
         for source, places in reversed(list(zip(sources, units.new_files, strict=True))):
-            own = np.where(_has_counted(source, field_id), places, NO_FILE)
-            own[np.isin(own, np.flatnonzero(counted))] = NO_FILE
-            counted[own[own != NO_FILE]] = True
-            if (given := source.sketches.get(field_id)) is not None:
-                groups += remapped(given.groups, own)
-                properties |= given.properties
+            if (given := source.sketches.get(field_id)) is None:
+                continue
+            for group in reversed(remapped(given.groups, places)):
+                if not (known := listed[group.files]).all():
+                    (older if known.any() else groups).append(group)
+                listed[group.files] = True
+            properties |= given.properties
         if groups:
-            found.append(FieldSketches(field_id, joined(groups, ages), properties))
+            found.append(FieldSketches(field_id, [*reversed(older), *joined(groups, ages)], properties))
     return found
-
-
-def _has_counted(source: CheckedSegment, field_id: int) -> npt.NDArray[np.bool_]:
-    """bool[files]: which files of a segment have a unit that a sketch counts."""
-    coverage = source.coverage.get((field_id, THETA))
-    if coverage is None:
-        return np.zeros(len(source.first_units) - 1, np.bool_)
-    return coverage.files_with_entries(source.first_units)
 
 
 class SketchMerge(KindMerge):

@@ -6,6 +6,7 @@ be merged, because a key is missing or it is not understood, is copied as it is.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -193,25 +194,28 @@ class SegmentCarrier:
         return entries
 
     def _count_lost(self, checked: Sequence[CheckedSegment]) -> None:
-        """Count the live files that lose indexes or sketches. ``checked`` are oldest first."""
+        """Count the live files that lose indexes or sketches."""
         live = self.table.schema().field_ids
-        counted: dict[int, set[int]] = {}
-        for source in reversed(checked):  # the newest segment that has counted a file counts it in the merged one
+        counted, uncounted = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+        for source in checked:
             numbers = self._live_in(source.segment)
             for (blob_type, field_id), units in source.damaged.items():
                 files = np.searchsorted(source.first_units, np.flatnonzero(units), "right") - 1
                 kind = KIND_OF_BLOB[blob_type].name
-                anew = self.anew if (field_id, kind) in self.made else ()
+                anew = self._made_anew(field_id, kind)
                 others = [ordinal for number, ordinal in numbers.items() if number not in anew]
                 self._add_lost(field_id, kind, len(np.intersect1d(files, others)))
-            for field_id, uncounted in source.uncounted().items():
-                known = counted.setdefault(field_id, set())
-                lost = {number for number, ordinal in numbers.items() if uncounted[ordinal]} - known
-                if lost and field_id in live:
-                    self._add_lost(field_id, THETA, len(lost))
-                    self._note(f"values of {len(lost)} files are in no sketch; the next build counts them again")
-                counts = source.coverage[field_id, THETA].files_with_entries(source.first_units)
-                known.update(number for number, ordinal in numbers.items() if counts[ordinal])
+            for field_id, lacks in source.uncounted().items():
+                uncounted[field_id].update(number for number, ordinal in numbers.items() if lacks[ordinal])
+                counts = source.coverage[field_id, THETA].files_with_entries(source.first_units) & ~lacks
+                counted[field_id].update(number for number, ordinal in numbers.items() if counts[ordinal])
+        for field_id in uncounted.keys() & live:
+            if lost := uncounted[field_id].difference(counted[field_id], self._made_anew(field_id, THETA)):
+                self._add_lost(field_id, THETA, len(lost))
+                self._note(f"values of {len(lost)} files are in no sketch; the next build counts them again")
+
+    def _made_anew(self, field_id: int, kind: str) -> Collection[int]:
+        return self.anew if (field_id, kind) in self.made else ()
 
     def _add_lost(self, field_id: int, kind: str, files: int) -> None:
         if files:

@@ -1,16 +1,19 @@
 """Distinct counts of the files that an earlier sidecar serves, by its sketches of groups of files.
 
 The count of a field is the union of the sketches of all groups with a live file. A sketch cannot forget a value. So a
-group is left out if more than 5 % of its rows were removed, if its sketch is damaged, or if the column's type has
-changed since. Its live files, and files that no group counts, are indexed again unless another group counts them. Up to
-5 %, the values of removed files stay in the count, which is marked as an upper bound.
+group is left out if more than 5 % of its rows were removed, if its sketch is damaged, if the column's type has changed
+since, or if one of its files is read as having another column's values there. Its live files, and files that no group
+counts, are indexed again unless another group counts them. Up to 5 %, the values of removed files stay in the count,
+which is marked as an upper bound.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from sidecar.bundle.kinds.declared import THETA
 from sidecar.bundle.model import CoverageState, UnitState
@@ -20,6 +23,7 @@ from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCoun
 from sidecar.bundle.sketches.group_table import SketchGroup, StoredSketchGroup
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.errors import SidecarError
+from sidecar.filters.arrays import Flags
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.listing import Listing, SnapshotFile
 from sidecar.iceberg.resolve import resolution_holds
@@ -120,19 +124,14 @@ def earlier_counts(
     """Return what the carried ``segments`` count, and which of the ``served`` files must be indexed again.
 
     ``live`` has for each segment the live files that it lists: their ordinals in ``files``, and in the segment. Reads
-    the sketches of the plan's columns. If a column is not found any more in the files as it was, a segment counts the
-    values of another column, and is left out.
+    the sketches of the plan's columns.
     """
     counts = ReusableCounts()
     for column in sketched_columns(plan.columns, plan.options):
         field_id, counted = column.field_id, set[int]()
-        known = ((segment, segment.coverage(field_id, THETA)) for segment in segments)
-        sound = [
-            s for s, own in known if own is not None and all(still_holds(state, field_id, plan) for state in own.states)
-        ]
-        parts = [CarriedGroups(segment, live[segment.id], field_id, column.type) for segment in sound]
+        parts = [CarriedGroups(segment, live[segment.id], field_id, column.type) for segment in segments]
         for part in parts:
-            counted |= _add_kept_groups(counts, part, files)
+            counted |= _add_kept_groups(counts, part, files, plan)
         counts.counted[field_id] = counted
         counts.lost[field_id] = {ordinal for part in parts for ordinal in _indexed_files(part)} & served - counted
         counts.rewritten += [part for part in parts if part.dropped]
@@ -146,11 +145,13 @@ def still_holds(state: CoverageState, field_id: int, plan: BuildPlan) -> bool:
     return resolution_holds(state.resolution, field_id, plan.name_mapping, plan.schema)
 
 
-def _add_kept_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile]) -> set[int]:
+def _add_kept_groups(
+    counts: ReusableCounts, part: CarriedGroups, files: Sequence[SnapshotFile], plan: BuildPlan
+) -> set[int]:
     """Add the groups of a segment that stay to ``counts``. Returns the ordinals of their live files."""
     counted: set[int] = set()
     waiting: list[ThetaSketch] = []
-    for group, members, sketch in _groups_of(part, files):
+    for group, members, sketch in _groups_of(part, files, plan):
         counts.rows[part.field_id] += group.rows
         if not members:
             counts.gone[part.field_id] += group.rows
@@ -171,7 +172,7 @@ def _add_kept_groups(counts: ReusableCounts, part: CarriedGroups, files: Sequenc
 
 
 def _groups_of(
-    part: CarriedGroups, files: Sequence[SnapshotFile]
+    part: CarriedGroups, files: Sequence[SnapshotFile], plan: BuildPlan
 ) -> Iterator[tuple[StoredSketchGroup, list[SnapshotFile], ThetaSketch | None]]:
     """Yield each group, its live files, and its sketch; ``None`` if it has no live file or is left out."""
     blob = part.segment.sketch_blobs.get(part.field_id)
@@ -183,17 +184,28 @@ def _groups_of(
         part.dropped = True  # its files are found to be in no group
         return
     numbers = {ordinal: number for number, ordinal in part.live.items()}
+    others = _files_of_other_columns(part, plan)
     fresh: list[StoredSketchGroup] = []
     live: list[list[SnapshotFile]] = []
     for group in groups:
         members = [files[numbers[ordinal]] for ordinal in group.files.tolist() if ordinal in numbers]
-        if not members or group.type != part.type or _removed_rows(group, members) > REMOVED_SHARE * group.rows:
+        is_other = group.type != part.type or others[group.files].any()
+        if not members or is_other or _removed_rows(group, members) > REMOVED_SHARE * group.rows:
             yield group, members, None
         else:
             fresh.append(group)
             live.append(members)
     for (group, found), members in zip(blob.read(fresh), live, strict=True):
         yield group, members, found if isinstance(found, ThetaSketch) else None
+
+
+def _files_of_other_columns(part: CarriedGroups, plan: BuildPlan) -> Flags:
+    """Return bool[files of the segment]: of which the values of another column were counted, as they are read now."""
+    coverage = part.segment.coverage(part.field_id, THETA)
+    if coverage is None:
+        return np.zeros(part.segment.num_files, np.bool_)
+    held = [CoverageState("") if still_holds(state, part.field_id, plan) else state for state in coverage.states]
+    return replace(coverage, states=tuple(held)).files_with_entries(part.segment.unit_ranges)
 
 
 def _removed_rows(group: StoredSketchGroup, members: Sequence[SnapshotFile]) -> int:
