@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, ParamSpec, Protocol, TypeVar
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from sidecar.errors import UsageError
 
@@ -146,26 +146,52 @@ def in_turn(
         for item in items:
             yield work(item)
         return
-    pool = ReportingThreads(threads, "sidecar-work")
+    pool, held = ReportingThreads(threads, "sidecar-work"), _Held(threads, room)
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(work, item))
-            while waiting and (len(waiting) > 2 * threads if room is None else _is_full(waiting, threads, room)):
-                yield waiting.popleft().result()
+            waiting.append(pool.submit(work if room is None else partial(held.make, work), item))
+            while waiting and held.is_full(len(waiting)):
+                yield held.taken(waiting.popleft().result())
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _is_full(waiting: Collection[Future[Any]], threads: int, room: int) -> bool:
-    """Return whether results would have more than ``room`` bytes if a thread began more.
+@dataclass
+class _Held:
+    """The number and bytes of results that wait. With a ``room``, threads make them by :meth:`make`."""
 
-    Those that no thread has begun count as much as others on average.
-    """
-    sizes = [one.result().size for one in waiting if one.done() and one.exception() is None]
-    queued = len(waiting) - len(sizes) - threads
-    if not sizes:
-        return queued >= 0
-    return queued >= threads or sum(sizes) + max(queued, 0) * sum(sizes) // len(sizes) >= room
+    threads: int
+    room: int | None
+    made: int = 0
+    bytes: int = 0
+    new: deque[int] = field(default_factory=deque)
+    """The sizes of results that are not counted yet."""
+
+    def make(self, work: Callable[[T], Any], item: T) -> Any:
+        """Do the work in a thread, and note the size of its result."""
+        result = work(item)
+        self.new.append(result.size)
+        return result
+
+    def taken(self, result: R) -> R:
+        """Return a result that waits no more."""
+        if self.room is not None:
+            self.made, self.bytes = self.made - 1, self.bytes - cast("Any", result).size
+        return result
+
+    def is_full(self, waiting: int) -> bool:
+        """Return whether results would have more bytes than there is room for if a thread began more.
+
+        Those that no thread has begun count as much as others on average.
+        """
+        if self.room is None:
+            return waiting > 2 * self.threads
+        while self.new:  # each is counted once: there may be many small ones
+            self.made, self.bytes = self.made + 1, self.bytes + self.new.popleft()
+        queued = waiting - self.made - self.threads
+        if not self.made:
+            return queued >= 0
+        return queued >= self.threads or self.bytes + max(queued, 0) * self.bytes // self.made >= self.room

@@ -148,6 +148,20 @@ def test_a_result_larger_than_the_room_is_made_in_its_turn() -> None:
         assert len(list(results)) == 20
 
 
+def test_many_small_results_are_counted_once() -> None:
+    asked: list[int] = []
+
+    class Small:
+        @property
+        def size(self) -> int:
+            asked.append(1)
+            return 1
+
+    with closing(in_turn(lambda _: Small(), range(3_000), 2, 1 << 20)) as results:
+        assert len(list(results)) == 3_000
+    assert len(asked) <= 2 * 3_000
+
+
 @pytest.mark.parametrize("room", [None, 10])
 def test_an_error_is_raised_in_its_turn(room: int | None) -> None:
     def work(number: int) -> Made:
