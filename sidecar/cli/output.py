@@ -55,9 +55,8 @@ class Output:
         self._command = command
         self._subject = subject or {}
         self._started = time.perf_counter()
-        self._about = ""
         self._warned: set[str] = set()
-        self._holds_warnings = False
+        self._holder: tuple[str, list[tuple[str, str]]] | None = None
         self._bar: Bar | None = None
 
     @property
@@ -134,28 +133,23 @@ class Output:
 
     def warn(self, texts: Iterable[str]) -> None:
         """Print each text once on stderr."""
-        for text in () if self.quiet or self._holds_warnings else map(self._about.__add__, texts):
+        if self._holder is not None:
+            name, held = self._holder
+            held += ((name, text) for text in texts)
+            return
+        for text in () if self.quiet else texts:
             if text not in self._warned:
                 self._warned.add(text)
                 print(f"warning: {visible(text)}", file=sys.stderr)
 
     @contextmanager
-    def about(self, table: str) -> Iterator[None]:
-        """Put the name of a table before the warnings of the work in the block."""
-        self._about = f"{table}: "
+    def holding_warnings(self, table: str, held: list[tuple[str, str]]) -> Iterator[None]:
+        """Add the warnings of the work in the block to ``held``, with the name of its table, and print none."""
+        self._holder = table, held
         try:
             yield
         finally:
-            self._about = ""
-
-    @contextmanager
-    def without_warnings(self) -> Iterator[None]:
-        """Print no warnings of the work in the block: its result has them by table."""
-        self._holds_warnings = True
-        try:
-            yield
-        finally:
-            self._holds_warnings = False
+            self._holder = None
 
     def show_progress(self, what: str, done: int | None, total: int | None) -> None:
         """Draw how far the work is, if stderr is a terminal."""

@@ -49,6 +49,17 @@ def test_saved_once_and_refreshed_after_each_change(catalog: Any) -> None:
     assert "warning: db.b: no column of the table 'db.b' is to be indexed" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["refresh", "care"])
+def test_what_many_tables_lack_is_one_warning(command: str, catalog: Any) -> None:
+    for name in ("db.c", "db.d", "db.e"):
+        create_with_rows(catalog, name, [rows(0)])
+    warned = [line for line in run(command, "db.*", "--engine", "local").stderr.splitlines() if "to be indexed" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith("warning: 5 tables (db.a, db.b, db.c, ...): no column of the table 'TABLE' is to be")
+    few = run(command, "db.a", "db.b", "--engine", "local").stderr
+    assert "warning: db.a, db.b: no column of the table 'TABLE' is to be" in few
+
+
 def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
     run("build", "db.a", "--columns", "k", "--engine", "local")
     alone = json.loads(run("refresh", "db.a", "--format", "jsonl").stdout)

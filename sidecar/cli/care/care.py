@@ -9,7 +9,7 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.care.refresh import outcome
 from sidecar.cli.care.spans import MaxBehind, MinCoverage, duration, share
-from sidecar.cli.many.tables import Cells, draw_lines
+from sidecar.cli.many.tables import Cells, draw_lines, warn_of_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import AllowPlaintext, DryRun, EngineOption, KeyPlace, chosen_catalog, encryption_keys
 from sidecar.cli.output import announce_dry_run, error_text, escaped, facts, output
@@ -63,7 +63,7 @@ def care(
     least = None if min_coverage is None else share(min_coverage, "--min-coverage")
     from sidecar import care as care_for_tables
 
-    with out.without_warnings():
+    with out.holding_warnings("", []):  # the result has them by table
         done = care_for_tables(
             tables,
             catalog=chosen_catalog(),
@@ -77,8 +77,7 @@ def care(
             allow_plaintext=allow_plaintext,
             dry_run=dry_run,
         )
-    for one in done.tables:
-        out.warn(f"{one.table}: {text}" for text in one.warnings)
+    warn_of_tables((one.table, text) for one in done.tables for text in one.warnings)
     if done.page_error is not None:
         out.warn([f"there is no page: {done.page_error}"])
     exits = [one.exit_code for one in done.tables]

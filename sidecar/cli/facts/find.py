@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
-from sidecar.cli.many.tables import Cells, draw_lines
+from sidecar.cli.many.tables import Cells, draw_lines, warn_of_tables
 from sidecar.cli.many.targets import are_several_tables
 from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, is_path, opened_table
 from sidecar.cli.output import SHOWN, error_text, escaped, facts, output
@@ -100,7 +100,7 @@ def find(
     from sidecar.reports.finding.many import find_in_tables
 
     many = find_in_tables([table], wanted, replace(options, may_lack=True), chosen_catalog())
-    out.warn(f"{one.table}: {text}" for one in many.tables for text in one.warnings)
+    warn_of_tables((one.table, text) for one in many.tables for text in one.warnings)
     out.result(many, draw_many, each="tables", rows=_rows(many.tables, "table"), failed=many.exit_code(strict=strict))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -30,6 +30,8 @@ RESULT = "result"
 NO_SNAPSHOT = "no snapshot yet"
 ANY_TABLE = "TABLE"
 """The placeholder of a table's name in an error that several tables have."""
+NAMED_TABLES = 3
+"""Tables that a warning which more of them have names."""
 LONGEST_CELL = 60
 """Characters of a result that is in its table's line; a longer one is below the lines."""
 
@@ -83,26 +85,46 @@ def run_tables(names: Sequence[str], work: Callable[[Any], R], view: View[R], dr
     from sidecar.iceberg.table_names import name_of
 
     out = output()
+    warned: list[tuple[str, str]] = []
 
     def work_by_name(opened: Any) -> R:
-        with out.about(name_of(opened)):
+        with out.holding_warnings(name_of(opened), warned):
             return work(opened)
 
     storage = storage_options(out.choices.storage)
     outcomes: list[TableOutcome[R]] = []
     exits: list[int] = []
-    for outcome in each_table(names, work_by_name, chosen_catalog(), None, **storage):
-        outcomes.append(outcome)
-        is_usage = isinstance(outcome.error, UsageError)
-        exits.append(2 if is_usage else int(outcome.result is None or view.failed(outcome.result)))
-        if outcome.result is not None:
-            out.warn(f"{outcome.table}: {text}" for text in _warnings(outcome.result))
-        if out.form is OutputFormat.jsonl:
-            out.document_of_table(_plain(outcome), exits[-1])
+    try:
+        for outcome in each_table(names, work_by_name, chosen_catalog(), None, **storage):
+            outcomes.append(outcome)
+            is_usage = isinstance(outcome.error, UsageError)
+            exits.append(2 if is_usage else int(outcome.result is None or view.failed(outcome.result)))
+            if outcome.result is not None:
+                warned += ((outcome.table, text) for text in _warnings(outcome.result))
+            if out.form is OutputFormat.jsonl:
+                out.document_of_table(_plain(outcome), exits[-1])
+    finally:
+        warn_of_tables(warned)
     exit_code = 2 if set(exits) == {2} else int(any(exits))
     if out.form is OutputFormat.jsonl:
         raise typer.Exit(exit_code)
     out.result(TableLines(outcomes, sum(map(bool, exits)), view, dry_run), _draw, failed=exit_code)
+
+
+def warn_of_tables(warned: Iterable[tuple[str, str]]) -> None:
+    """Print the warnings of tables, each after its table; one that several tables have once, after some of them."""
+    for names, text in _by_text(warned):
+        few = ", ".join(names[:NAMED_TABLES])
+        output().warn([f"{few if len(names) <= NAMED_TABLES else f'{len(names)} tables ({few}, ...)'}: {text}"])
+
+
+def _by_text(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[list[str], str]]:
+    """Yield each text of tables with the names of all that have it, which are :data:`ANY_TABLE` in the text."""
+    found: dict[str, dict[str, str]] = {}
+    for name, text in texts:
+        found.setdefault(text.replace(name, ANY_TABLE), {})[name] = text
+    for shared, own in found.items():
+        yield list(own), shared if len(own) > 1 else next(iter(own.values()))
 
 
 def _warnings(found: PlainResult) -> Iterable[str]:
@@ -136,19 +158,17 @@ def draw_lines(to: Console, lines: Sequence[Cells], counts: Mapping[str, int]) -
     names = dict.fromkeys(name for line in lines for name in line)
     shown = [name for name in names if name not in ("error", RESULT)]
     drawn = table(*shown, RESULT, right=[n for n, name in enumerate(shown) if name != "table"])
-    long: dict[str, list[tuple[str, str]]] = {}
+    long: list[tuple[str, str]] = []
     for line in lines:
         error = line.get("error")
         text, style = (str(line[RESULT]), "none") if error is None else (str(error), "red")
         if len(text) > LONGEST_CELL:  # a path in it would be folded
-            name = str(line["table"])
-            long.setdefault(text.replace(name, ANY_TABLE), []).append((name, text))
+            long.append((str(line["table"]), text))
             text = "see below"
         drawn.add_row(*(_cell(name, line.get(name)) for name in shown), f"[{style}]{escaped(text)}[/]")
     to.print(drawn)
-    for shared, own in long.items():  # what several tables have is said once
-        text = own[0][1] if len(own) == 1 else shared
-        to.print(f"{', '.join(name for name, _ in own)}: {text}", markup=False, soft_wrap=True)
+    for tables, text in _by_text(long):
+        to.print(f"{', '.join(tables)}: {text}", markup=False, soft_wrap=True)
     (_, total), *bad = counts.items()
     others = "".join(f", [red]{humanize.count(count)} {name.replace('_', ' ')}[/]" for name, count in bad if count)
     to.print(f"{humanize.count(total)} {'table' if total == 1 else 'tables'}{others}")
