@@ -125,14 +125,15 @@ def test_a_warning_of_one_of_many_tables_is_printed_once_with_its_name(table: Ta
     assert len(lines) == len(set(lines))
 
 
-def test_the_name_of_a_table_is_before_what_is_logged_while_it_is_worked_on(
+def test_what_is_logged_while_a_table_is_worked_on_is_held_with_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    out = Output()
+    out, held = Output(), list[tuple[str, str]]()
     with printed_logs(out.warn):
-        with out.about("db.t"):
+        with out.holding_warnings("db.t", held):
             logging.getLogger("sidecar.some.module").warning("it is odd")
-        out.warn(["db.t: it is odd", "it is odd"])
+        assert held == [("db.t", "it is odd")]
+        out.warn(["db.t: it is odd", "it is odd", "it is odd"])
     assert capsys.readouterr().err == "warning: db.t: it is odd\nwarning: it is odd\n"
 
 
