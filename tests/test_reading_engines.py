@@ -33,7 +33,7 @@ from tests.reading_engines import (
 from tests.serving.served import Served, served
 
 SCAN, PYICEBERG, POLARS, DUCKDB = "`sidecar scan`", "pyiceberg 0.12", "polars `scan_iceberg`", "DuckDB 1.5"
-DATAFUSION, TRINO = "DataFusion, Parquet files", "Trino"
+DATAFUSION = "DataFusion, Parquet files"
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,7 @@ def ask_datafusion(table: Table) -> list[int]:
 
 
 def test_the_table_has_these_engines() -> None:
-    assert [*claims()] == [SCAN, SPARK_READ, SPARK_SQL, PYICEBERG, POLARS, DUCKDB, DATAFUSION, TRINO]
-    assert claims()[TRINO] == (NOT_RUN, NOT_RUN, NOT_RUN)
+    assert [*claims()] == [SCAN, SPARK_READ, SPARK_SQL, PYICEBERG, POLARS, DUCKDB, DATAFUSION]
     for package, engine in {"pyiceberg": PYICEBERG, "duckdb": DUCKDB, "pyspark": SPARK_SQL.partition(",")[0]}.items():
         assert version(package).startswith(engine.rpartition(" ")[2])
 

@@ -145,7 +145,7 @@ def test_the_matrix_has_each_python_of_the_classifiers(configuration: dict[str, 
 
 
 def test_the_layouts_of_the_guide_are_those_of_the_code() -> None:
-    guide = (ROOT / "sidecar" / "guide" / "compatibility.md").read_text("utf-8")
+    guide = (ROOT / "sidecar" / "guide" / "trust.md").read_text("utf-8")
     rows = re.findall(r"^\| (units|filters|directory)\b.* \| (.*) \|$", guide, re.MULTILINE)
     assert rows == [
         ("units", str(UNITS_VERSION)),

@@ -31,7 +31,7 @@ FOLDERS = {
 """Folders whose Markdown, notebooks and pictures are all in the site."""
 GROUPS = {
     "Tables": ["tables", "plan-and-scan", "find", "statistics", "advise", "catalogs"],
-    "Every day": ["upkeep", "schedule", "compatibility", "output"],
+    "Every day": ["upkeep", "schedule"],
     "Engines": ["serve", "spark"],
     "Files": ["files", "embedding", "orc", "conversions", "encryption"],
     "To know": ["trust", "limits"],
