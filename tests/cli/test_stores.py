@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pyiceberg.io import SCHEMA_TO_FILE_IO
 from typer.testing import CliRunner
 
 import sidecar
@@ -212,6 +213,7 @@ def test_files_are_written_and_read_with_one_client_of_their_store(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[str] = []
+    environment.setitem(SCHEMA_TO_FILE_IO, "folder", [])
     environment.setattr("sidecar.access.store_io", lambda url: made.append(url) or FolderIO({"folder": str(tmp_path)}))
     environment.setattr("sidecar.storage.target.store_io", lambda url: pytest.fail(f"another client for {url}"))
     access = Access()
