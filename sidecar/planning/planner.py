@@ -31,7 +31,6 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 from sidecar.access import Access
 from sidecar.bundle.file_identity import DataFileIdentity
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.dependencies.pyiceberg import plans_on_server
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, foreign_reason
 from sidecar.iceberg.deletes.delete_files import EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
@@ -150,6 +149,7 @@ class Planning:
         fields = extract_field_ids(self.question.bound) | ({keys.field_id} if keys is not None else set())
         self.opened = OpenedSidecar(table, self._snapshot, self.question.for_filters.condition, access, fields, opener)
         self._scan = table.scan(row_filter=row_filter, snapshot_id=snapshot_id)
+        self._planned: list[FileScanTask] | None = None
         self._use = ManifestUse()
 
     @cached_property
@@ -166,10 +166,13 @@ class Planning:
         return FileChooser(self.opened, self.question, self.evaluators)
 
     def choose(self) -> ChosenFiles:
-        """Choose files without reading an entry of one. Raises the errors of :func:`plan`."""
-        if not self._lines or plans_on_server(self._scan):
+        """Choose files without reading an entry of one; a catalog may choose. Raises the errors of :func:`plan`."""
+        if not self._lines:
             return ChosenFiles()
         with self._errors():
+            self._planned = planned_on_server(self._scan)
+            if self._planned is not None:
+                return ChosenFiles()
             return self._chooser.choose([Line(place, line) for place, line in self._maker.data], self.data_lines)
 
     def plan(self, chosen: ChosenFiles, allow_equality_deletes: bool = False) -> Plan:
@@ -178,8 +181,8 @@ class Planning:
         with self._errors(), without_search_for_cycles(are_many=have_many_files(self._lines)):
             if not self._lines:
                 kept = kept_tasks([], chosen)
-            elif (planned := planned_on_server(self._scan)) is not None:
-                kept = _of_server(planned, self._lines, self._scan, opened)
+            elif self._planned is not None:
+                kept = _of_server(self._planned, self._lines, self._scan, opened)
             else:
                 chosen = self._chooser.read(chosen)
                 self._use.opened = chosen.manifests_opened
@@ -227,7 +230,7 @@ class Planning:
             self._lines,
             [files.without_entries() for files in kept.chosen.sets],
             self.question,
-            None if plans_on_server(self._scan) else self.evaluators,
+            None if self._planned is not None else self.evaluators,
             self.opened.index,
             dict(kept.out),
             {**kept.row_groups, **kept.ruled_out},

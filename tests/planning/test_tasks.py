@@ -12,23 +12,24 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.rest.scan_planning import RESTEqualityDeleteFile, RESTFileScanTask
 from pyiceberg.manifest import DataFile, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, ManifestGroupPlanner, Table, _open_manifest
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, Table, _open_manifest
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
 
 import sidecar
-from sidecar.errors import DamagedFileError
+from sidecar.errors import DamagedFileError, UnsupportedFeatureError
 from sidecar.iceberg.manifests import read_manifests
 from sidecar.planning import tasks as task_planner
 from sidecar.planning.planner import plan
 from sidecar.planning.tasks import plan_tasks
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading.scanning import read
-from tests.iceberg.cases import local, replaced
+from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.table_cases import delete_by_position
 from tests.planning.plan_cases import create_longs
 
@@ -176,6 +177,30 @@ def test_tasks_planned_on_the_server_are_only_filtered(table: Table, monkeypatch
     monkeypatch.setattr(type(scan), "_plan_files_server_side", lambda self: iter(tasks))
     assert plan_tasks(scan, [], all_of) == tasks
     assert plan_tasks(scan, [], lambda file: file is tasks[1].file) == [tasks[1]]
+
+
+def test_equality_deletes_in_the_plan_of_a_server_are_planned_here(catalog: Any, monkeypatch: Any) -> None:
+    table = create_longs(catalog, "db.planner_equality", files=2)
+    delete_by_equality(table, pa.table({"k": [1]}), [1])
+    table.refresh()
+    asked = plan(table, allow_equality_deletes=True)
+    deletes = RESTEqualityDeleteFile.model_validate(
+        {"spec-id": 0, "file-path": "d", "file-format": "PARQUET", "file-size-in-bytes": 9, "record-count": 1}
+    )
+    path = asked.kept_files[0]
+    data = {**deletes.model_dump(by_alias=True), "content": "data", "file-path": path}
+    task = RESTFileScanTask.model_validate({"data-file": data, "delete-file-references": [0]})
+    monkeypatch.setattr(DataScan, "_should_use_server_side_planning", lambda self: True)
+    answer = lambda self: iter([FileScanTask.from_rest_response(task, [deletes])])  # noqa: E731
+    monkeypatch.setattr(DataScan, "_plan_files_server_side", answer)
+    planned = plan(table, allow_equality_deletes=True)
+    assert planned.equality_deletes == asked.equality_deletes != frozenset()
+    assert planned.kept_files == asked.kept_files
+    assert planned.why(path).kept
+    with pytest.raises(UnsupportedFeatureError, match="equality deletes may apply"):
+        plan(table)
+    lines = read_manifests(table.io, table.current_snapshot().manifest_list)
+    assert sorted(task.file.file_path for task in plan_tasks(table.scan(), lines, all_of)) == sorted(asked.kept_files)
 
 
 def test_a_server_is_asked_for_names_only_if_they_always_meant_the_same(catalog: Any, monkeypatch: Any) -> None:
