@@ -151,7 +151,7 @@ class Extractor:
         for part in range(file.parts):
             for leaf, kind in product(refused, self._kinds):
                 for unit in file.part_units(part) if file.has_index(part, leaf, kind) else ():
-                    outcome = Outcome(file.name, unit, leaf.own_path, kind, reason=left_out[leaf.index])
+                    outcome = IndexPlace(file.name, unit, leaf.own_path, kind).without_index(left_out[leaf.index])
                     self.note(outcome, keys[leaf.index], first + unit)
             for found in file.own_indexes(part, taken, self._kinds):
                 key = keys[found.leaf.index]
@@ -206,12 +206,12 @@ class Extractor:
 
 def _outcome(file: OpenFile, found: OwnIndex, contradiction: str) -> Outcome:
     """Return what became of an index: a sound one that nothing contradicts is taken."""
-    place: IndexPlace = (file.name, found.unit, found.leaf.own_path, found.kind)
+    place = IndexPlace(file.name, found.unit, found.leaf.own_path, found.kind)
     rate = None if found.filter is None else found.filter.estimated_fpp()
     if contradiction:
-        return Outcome(*place, rate_before=rate, reason=contradiction)
+        return place.without_index(contradiction, rate_before=rate)
     if not found.is_sound:
-        return Outcome(*place, rate_before=rate, reason=found.reason, damaged=found.damaged)
+        return place.without_index(found.reason, found.damaged, rate)
     length = sum(map(len, found.pieces)) if found.filter is None else found.filter.num_bytes
     return Outcome(*place, EXACT, length, rate, rate, found.reason, found.damaged)
 

@@ -128,8 +128,7 @@ class Loader:
                 if state.state != UnitState.INDEXED and state is not NOT_RECORDED:
                     key, name = self._key(field_id, state.resolution or "id")
                     reasons[key][kind, ordinal] = state.state
-                    place: IndexPlace = (path, row_group, name, kind)
-                    self.units.append(Outcome(*place, reason=state.state))
+                    self.units.append(IndexPlace(path, row_group, name, kind).without_index(state.state))
         for key, found in reasons.items():
             self._collection.columns[key].reasons.update(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sidecar.bundle.kinds.declared import KINDS, IndexKind
 from sidecar.run_log import counted
@@ -21,8 +21,17 @@ VALUES: Final = "values"
 NONE: Final = "none"
 
 
-IndexPlace = tuple[str, int, str, IndexKind]
-"""Identifies an index: file, row group, column, kind."""
+class IndexPlace(NamedTuple):
+    """Identifies an index, in the words of :class:`Outcome`."""
+
+    file: str
+    row_group: int
+    column: str
+    kind: IndexKind
+
+    def without_index(self, reason: str, damaged: bool = False, rate_before: float | None = None) -> Outcome:
+        """Return the outcome that there is no index, and why; ``rate_before`` is the rate of the old filter."""
+        return Outcome(*self, NONE, 0, rate_before, None, reason, damaged)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ own. The bits of one kind say nothing about the hash of the other, so each filte
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.collection import Collection as Gathered
 from sidecar.conversion.collection import keys_of
 from sidecar.conversion.extract import AMBIGUOUS, Extractor
-from sidecar.conversion.outcome import VALUES, Outcome, Way
+from sidecar.conversion.outcome import VALUES, IndexPlace, Outcome, Way
 from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter_of, rebuild
 from sidecar.data_files.open_file import unique_leaves
 from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
@@ -67,13 +66,12 @@ def take_rebuilt(
             for number, unit in enumerate(file.part_units(part)):
                 found = made if isinstance(made, SidecarError) else made[number]
                 rate = rates.get((leaf.index, unit))
-                outcome = Outcome(file.name, unit, leaf.own_path, BLOOM, rate_before=rate)
+                place = IndexPlace(file.name, unit, leaf.own_path, BLOOM)
                 if isinstance(found, SidecarError):
-                    outcome = replace(outcome, reason=reason_of(found), damaged=isinstance(found, DamagedFileError))
+                    outcome = place.without_index(reason_of(found), isinstance(found, DamagedFileError), rate)
                 else:
                     into.add_filter(key, first + unit, found.encoding, found.filter)
-                    size, rate = found.filter.num_bytes, found.filter.estimated_fpp()
-                    outcome = replace(outcome, way=found.way, bytes=size, rate_after=rate)
+                    outcome = Outcome(*place, found.way, found.filter.num_bytes, rate, found.filter.estimated_fpp())
                 extractor.note(outcome, key, first + unit)
     check_unchanged(file.source)
 

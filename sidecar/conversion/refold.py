@@ -73,13 +73,13 @@ class _Refolder:
                 yield chunk, found
 
     def _filter(self, chunk: ColumnChunk, found: FoundFilter | SidecarError) -> tuple[Piece | None, Outcome]:
-        place: IndexPlace = (self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
+        place = IndexPlace(self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
         if isinstance(found, SidecarError):
-            return None, Outcome(*place, reason=reason_of(found), damaged=isinstance(found, DamagedFileError))
+            return None, place.without_index(reason_of(found), isinstance(found, DamagedFileError))
         before = found.filter.estimated_fpp()
         reason = found.reason if not found.trusted else lacking_form(self._source, self._footer, chunk, found.filter)
         if reason:
-            return None, Outcome(*place, rate_before=before, reason=reason)
+            return None, place.without_index(reason, rate_before=before)
         own = found.filter
         made = own.fold_to(self._fpp) if self._wanted is None or chunk.leaf.index in self._wanted else own
         # A range of the source is copied with its own header; a new filter needs a new header.
@@ -96,9 +96,9 @@ class _Refolder:
         answers = zip(*read_page_indexes(self._source, self._footer, having, having), strict=True)
         for chunk, (column, offset) in zip(having, answers, strict=True):
             sound = sound_page_index(self._footer, chunk, column, offset)
-            place: IndexPlace = (self._source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
+            place = IndexPlace(self._source.name, group.ordinal, chunk.leaf.path, PAGE_INDEX)
             if sound.offset_index is None:
-                outcomes.append(Outcome(*place, reason=sound.reason, damaged=sound.damaged))
+                outcomes.append(place.without_index(sound.reason, sound.damaged))
                 continue
             length = chunk.offset_index_length or 0
             offsets[chunk.leaf.index] = Range(chunk.offset_index_offset or 0, length)

@@ -107,7 +107,7 @@ def _reshape_filters(
         if found is None:
             if reason:
                 into.columns[key].reasons[BLOOM, ordinal] = reason
-                yield Outcome(*place, reason=reason)
+                yield place.without_index(reason)
             continue
         rates = [given.filter_of(column.filters[unit]).estimated_fpp() for unit in members if unit in column.filters]
         encoding = next(column.filters[unit].encoding for unit in members if unit in column.filters)
@@ -197,9 +197,9 @@ def _carry_pages(
         reason = reason or next((r for u in members if (r := column.reasons.get((PAGE_INDEX, u)))), "")
         if reason:
             into.columns[key].reasons[PAGE_INDEX, ordinal] = reason
-            yield Outcome(*place, reason=reason)
+            yield place.without_index(reason)
 
 
 def _place(key: Key, units: Sequence[_Unit], kind: IndexKind) -> IndexPlace:
     row_group = units[0].entry.row_group if len(units) == 1 else WHOLE_FILE
-    return units[0].file.path, row_group, key.name, kind
+    return IndexPlace(units[0].file.path, row_group, key.name, kind)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX
-from sidecar.conversion.outcome import Outcome
+from sidecar.conversion.outcome import IndexPlace, Outcome
 from sidecar.conversion.reuse import GOOD, REUSE_RULES, FilterRules
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_orc import OpenOrc
@@ -243,11 +243,11 @@ def _reported(made: Iterable[_GroupOutcome], count: int, outcomes: list[Outcome]
 def _removed(footer: Footer) -> Iterator[Outcome]:
     for group in footer.row_groups:
         for chunk in group.columns:
-            place = (footer.name, group.ordinal, chunk.leaf.path)
+            place = footer.name, group.ordinal, chunk.leaf.path
             if chunk.bloom_filter_offset:
-                yield Outcome(*place, BLOOM, reason="removed")
+                yield IndexPlace(*place, BLOOM).without_index("removed")
             if chunk.column_index_offset or chunk.offset_index_offset:
-                yield Outcome(*place, PAGE_INDEX, reason="removed")
+                yield IndexPlace(*place, PAGE_INDEX).without_index("removed")
         for kind in (BLOOM, PAGE_INDEX):
             yield from locked_indexes(footer.name, group, kind).values()
 

@@ -110,8 +110,8 @@ class ParquetFilterMaker:
                 continue
             chunk = group.columns.get(leaf.index)
             if chunk is None:
-                place: IndexPlace = (self._source.name, group.ordinal, leaf.path, BLOOM)
-                work.outcomes.setdefault(leaf.index, Outcome(*place, reason=NO_KEY))
+                place = IndexPlace(self._source.name, group.ordinal, leaf.path, BLOOM)
+                work.outcomes.setdefault(leaf.index, place.without_index(NO_KEY))
             elif leaf.encoding.not_indexable is None and not self._is_dictionary(chunk):
                 work.waiting[leaf.index] = self._from_values(chunk)
             else:
@@ -133,7 +133,7 @@ class ParquetFilterMaker:
             except UnsupportedFeatureError:  # pyarrow may decode it: tried below
                 pass
             except SidecarError as error:
-                work.note(chunk, Outcome(*self._place(chunk), reason=reason_of(error), damaged=True))
+                work.note(chunk, self._place(chunk).without_index(reason_of(error), damaged=True))
                 continue
             if waiting.hasher.complete:
                 built = waiting.filter.fold_to(self._rules.rate_of(chunk.leaf.index))
@@ -211,7 +211,7 @@ class ParquetFilterMaker:
         return self._rules.why_not_reused(leaf.index, rate)
 
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
-        return self._source.name, chunk.row_group, chunk.leaf.path, BLOOM
+        return IndexPlace(self._source.name, chunk.row_group, chunk.leaf.path, BLOOM)
 
 
 def locked_indexes(file: str, group: RowGroup, kind: IndexKind) -> dict[int, Outcome]:

@@ -16,7 +16,7 @@ from contextlib import closing
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.conversion.outcome import Outcome
+from sidecar.conversion.outcome import IndexPlace, Outcome
 from sidecar.conversion.reuse import ALWAYS, NEVER, FilterRules
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_file import OpenFile, unique_leaves
@@ -65,7 +65,9 @@ def filters_like(
             raise UsageError("the data file and the target have different formats", file=data)
         leaves = unique_leaves(file.leaves)
         by_number = {leaves[path].index: rate for path, rate in rates.items() if path in leaves}
-        missing = [Outcome(file.name, -1, path, BLOOM, reason=_NO_COLUMN) for path in rates if path not in leaves]
+        missing = [
+            IndexPlace(file.name, -1, path, BLOOM).without_index(_NO_COLUMN) for path in rates if path not in leaves
+        ]
         rules = FilterRules(tuple(by_number), DEFAULT_FPP, NEVER, by_number)
         return write_anew(access, file, target, rules, NewIndexes((), page_index=False)), missing
 

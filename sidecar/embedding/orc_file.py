@@ -15,7 +15,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Final
 
 from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.conversion.outcome import NONE, Outcome
+from sidecar.conversion.outcome import NONE, IndexPlace, Outcome
 from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_filters import OrcFilterMaker, StripeWork, check_filterable
@@ -153,5 +153,5 @@ def _removed(source: Source, tail: OrcTail) -> Iterator[Outcome]:
         columns = sorted({s.column for s in footer.streams if s.kind in FILTER_STREAMS})
         for group in range(first, first + stripe.num_row_groups):
             for column in columns:
-                yield Outcome(tail.name, group, tail.columns[column].path, BLOOM, reason="removed")
+                yield IndexPlace(tail.name, group, tail.columns[column].path, BLOOM).without_index("removed")
         first += stripe.num_row_groups

@@ -16,7 +16,7 @@ from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.orc_witness import ask_row_groups
-from sidecar.conversion.outcome import Outcome
+from sidecar.conversion.outcome import IndexPlace, Outcome
 from sidecar.conversion.restore import coverage
 from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.chunk_check import ChunkCheck
@@ -99,7 +99,7 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
             wanted = self._choice.bloom is None or leaf.own_path in self._choice.bloom
             if state != UnitState.INDEXED and wanted and place not in noted:
                 noted.add(place)
-                yield Outcome(self._source.name, *place, BLOOM, reason=state)
+                yield IndexPlace(self._source.name, *place, BLOOM).without_index(state)
 
     def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
         """Return the filters of a stripe's column, why they are replaced, or ``None`` if the sidecar has none."""

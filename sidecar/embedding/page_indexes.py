@@ -102,7 +102,7 @@ class PageIndexMaker:
         return Outcome(*place, EXACT, length + columns_length)
 
     def _place(self, chunk: ColumnChunk) -> IndexPlace:
-        return self._source.name, chunk.row_group, chunk.leaf.path, PAGE_INDEX
+        return IndexPlace(self._source.name, chunk.row_group, chunk.leaf.path, PAGE_INDEX)
 
     def _offset_problem(self, chunk: ColumnChunk, index: OffsetIndexAnswer) -> str:
         if index is None:
@@ -130,10 +130,10 @@ class PageIndexMaker:
             raise
         except SidecarError as error:
             made.drop(leaf)
-            return Outcome(*place, reason=reason_of(error), damaged=True)
+            return place.without_index(reason_of(error), damaged=True)
         if built.offset_index is None:
             made.drop(leaf)
-            return Outcome(*place, reason=built.reason)
+            return place.without_index(built.reason)
         made.drop(leaf)
         made.offset_indexes[leaf] = built.offset_index.raw
         length = len(built.offset_index.raw)
@@ -150,8 +150,8 @@ class PageIndexMaker:
         for leaf, outcome in outcomes.items():
             if outcome.way == VALUES:
                 made.drop(leaf)
-                reason = f"{missing} of the row group has no page index"
-                outcomes[leaf] = Outcome(*self._place(group.columns[leaf]), reason=reason)
+                place = self._place(group.columns[leaf])
+                outcomes[leaf] = place.without_index(f"{missing} of the row group has no page index")
 
 
 def first_without_pages(group: RowGroup, offset_indexes: Collection[int]) -> str | None:

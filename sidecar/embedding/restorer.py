@@ -236,12 +236,12 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
         for leaf in sorted({leaf for row_group, leaf in loaded.pages if row_group == group.ordinal}):
             found = loaded.pages[group.ordinal, leaf]
             path = group.columns[leaf].leaf.path
-            place: IndexPlace = (self._source.name, group.ordinal, path, PAGE_INDEX)
+            place = IndexPlace(self._source.name, group.ordinal, path, PAGE_INDEX)
             if found.offset_index is None:
-                outcomes.setdefault(path, Outcome(*place, reason=found.reason))
+                outcomes.setdefault(path, place.without_index(found.reason))
             elif missing is not None:
                 # Readers filter pages only where all columns have an OffsetIndex, and some refuse other files.
-                outcomes[path] = Outcome(*place, reason=f"{missing} of the row group has no page index")
+                outcomes[path] = place.without_index(f"{missing} of the row group has no page index")
             else:
                 offsets[leaf] = found.offset_index
                 columns.pop(leaf, None)
@@ -258,8 +258,8 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
         for leaf in self._footer.columns:
             reason = loaded.lacking.get((kind, group.ordinal, leaf.index))
             if reason is not None:
-                place: IndexPlace = (self._source.name, group.ordinal, leaf.path, kind)
-                outcomes.setdefault(leaf.path, Outcome(*place, reason=reason))
+                place = IndexPlace(self._source.name, group.ordinal, leaf.path, kind)
+                outcomes.setdefault(leaf.path, place.without_index(reason))
 
     def _nan_problem(self, chunk: ColumnChunk, column_index: bytes | None) -> str:
         """Return why NaN keeps a ColumnIndex out of the file; an empty text if it does not."""

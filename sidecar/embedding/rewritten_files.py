@@ -14,7 +14,7 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
-from sidecar.conversion.outcome import DICTIONARY, VALUES, Outcome
+from sidecar.conversion.outcome import DICTIONARY, VALUES, IndexPlace, Outcome
 from sidecar.conversion.reuse import FilterRules
 from sidecar.crypto.key_material import material_path
 from sidecar.data_files.open_parquet import OpenParquet
@@ -157,7 +157,7 @@ class SuccessorWriter:
                 leaves.append(found.leaf)
             else:
                 absent += [
-                    Outcome(footer.name, group.ordinal, column.path, BLOOM, reason=found.reason)
+                    IndexPlace(footer.name, group.ordinal, column.path, BLOOM).without_index(found.reason)
                     for group in footer.row_groups
                 ]
         return leaves, absent

@@ -32,7 +32,7 @@ class _Chunk(ColumnWork):
 
     def __init__(self, file: str, field_id: int, column_type: str, chunk: ColumnChunk, options: Options) -> None:
         self.leaf = chunk.leaf
-        place: IndexPlace = (file, chunk.row_group, self.leaf.path, BLOOM)
+        place = IndexPlace(file, chunk.row_group, self.leaf.path, BLOOM)
         super().__init__(place, field_id, column_type, self.leaf.encoding.name, options)
         self.chunk = chunk
         if self.bloom and self.leaf.encoding.not_indexable is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitEntry, UnitState
-from sidecar.conversion.outcome import EXACT, VALUES
+from sidecar.conversion.outcome import EXACT, VALUES, IndexPlace
 from sidecar.conversion.reuse import NEVER
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
@@ -60,7 +60,7 @@ class _IndexedStripeColumn:
         self.resolution = wanted.resolution
         self.groups = [
             ColumnWork(
-                (tail.name, first + group.ordinal, self.column.path, BLOOM),
+                IndexPlace(tail.name, first + group.ordinal, self.column.path, BLOOM),
                 field_id,
                 wanted.type,
                 name,
