@@ -93,11 +93,8 @@ def embed_from(
             is_shared=not new.is_one,
         )
         restoring = stack.enter_context(_Restoring(opened, finder, choice, new))
-        files, failed = sorted_out(new.found, restoring.run())
         return WrittenFiles(
-            files,
-            failed,
-            others=new.found.others,
+            *sorted_out(new.found, restoring.run()),
             into=new.into,
             seconds=time.monotonic() - start,
             engine="local",
@@ -112,7 +109,7 @@ def restore_file(access: Access, sidecar: str, source: str, target: str, columns
         opened = _open_sidecar(stack, access, sidecar)
         new = NewFiles.of(access, source, target)
         restoring = stack.enter_context(_Restoring(opened, Finder(opened), RestoreChoice(columns, columns), new))
-        (report,), _ = sorted_out(new.found, restoring.run())
+        (report,), *_ = sorted_out(new.found, restoring.run())
         return report
 
 

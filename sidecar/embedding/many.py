@@ -18,8 +18,8 @@ from sidecar.access import Access
 from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.target_folder import check_inside, make_folder_of, targets_in
 from sidecar.engines.work import WorkEngine, estimated_size
-from sidecar.errors import SidecarError, UsageError
-from sidecar.many_files.each import FileResults, each_file
+from sidecar.errors import UsageError
+from sidecar.many_files.each import FileResults, each_file, sorted_out
 from sidecar.many_files.find import DATA_ENDINGS, FoundFiles, Paths, find_files
 from sidecar.run_log import log_run
 from sidecar.storage.locations import local_path
@@ -112,14 +112,11 @@ class NewFiles:
         access = self.access.repeated() if workers.name == "spark" else self.access
         work = _WriteOne(write, access, self.targets, not self.is_one)
         if self.is_one and workers.name == "local":  # its own steps are reported, and its error is raised
-            files: tuple[EmbedReport, ...] = (work(self.found.files[0]),)
-            failed: dict[str, SidecarError] = {}
+            answers = sorted_out(self.found, [work(self.found.files[0])])
         else:
-            files, failed = each_file(work, self.found, workers)
+            answers = each_file(work, self.found, workers)
         return WrittenFiles(
-            files,
-            failed,
-            others=self.found.others,
+            *answers,
             into=self.into,
             seconds=time.monotonic() - start,
             engine=workers.name,

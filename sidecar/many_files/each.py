@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
-from typing import Any, NoReturn, TypeVar, overload
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, TypeAlias, TypeVar, overload
 
 from sidecar.access import Access
 from sidecar.engines.work import WorkEngine
@@ -36,7 +36,7 @@ class FileResults(Result, Sequence[ResultT_co]):
     """The result of each file that could be read, in order."""
     failed: dict[str, SidecarError]
     """The error of each file and folder that could not be read, by its path."""
-    others: int = field(default=0, kw_only=True)
+    others: int = 0
     """Files in the named folders that are left out, because they have other endings."""
 
     @property
@@ -79,9 +79,11 @@ class FileResults(Result, Sequence[ResultT_co]):
         }
 
 
-def each_file(
-    work: Callable[[str], R], found: FoundFiles, workers: WorkEngine
-) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
+Answers: TypeAlias = tuple[tuple[R, ...], dict[str, SidecarError], int]
+"""What all :class:`FileResults` have: the results, the errors, and how many files are left out."""
+
+
+def each_file(work: Callable[[str], R], found: FoundFiles, workers: WorkEngine) -> Answers[R]:
     """Return ``work(file)`` for each file, in order, and the error of each file and folder that failed.
 
     Raises the error of a file that was named alone, and the first error if every file has a :class:`UsageError`.
@@ -90,7 +92,7 @@ def each_file(
         return sorted_out(found, answers)
 
 
-def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> tuple[tuple[R, ...], dict[str, SidecarError]]:
+def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> Answers[R]:
     """Return the results and the errors among the ``answers`` of the files in order. Raises as :func:`each_file`."""
     results: list[R] = []
     failed = dict(found.failed)
@@ -103,7 +105,7 @@ def sorted_out(found: FoundFiles, answers: Iterable[R | SidecarError]) -> tuple[
             failed[file] = answer
     if not results and all(isinstance(error, UsageError) for error in failed.values()):
         raise next(iter(failed.values()))
-    return tuple(results), failed
+    return tuple(results), failed, found.others
 
 
 def threads_for(files: Sequence[str], threads: int | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -88,18 +88,18 @@ def inspect(
         filled = fill and (found.is_one or known_format(file, access) == PUFFIN)
         return inspect_file(file, access, fill=filled)
 
-    files, failed = each_file(work, found, LocalWork(threads_for(found.files, threads)))
-    if fill and not failed:
-        _check_some_puffin(file.format for file in files)
+    inspected = InspectedFiles(*each_file(work, found, LocalWork(threads_for(found.files, threads))))
+    if fill and not inspected.failed:
+        _check_some_puffin(file.format for file in inspected)
     if columns is None:
-        return InspectedFiles(files, failed, others=found.others)
-    known = dict.fromkeys(name for file in files for name in columns_of(file))
+        return inspected
+    known = dict.fromkeys(name for file in inspected for name in columns_of(file))
     for name in columns:
         if name not in known:
-            hint = f"The columns are {', '.join(known) or 'not known'}."
-            raise UsageError(f"no file has a column '{name}'", hint=hint)
-    narrowed = tuple(with_columns(file, columns) for file in files)
-    return InspectedFiles(narrowed, failed, others=found.others)
+            raise UsageError(
+                f"no file has a column '{name}'", hint=f"The columns are {', '.join(known) or 'not known'}."
+            )
+    return replace(inspected, files=tuple(with_columns(file, columns) for file in inspected))
 
 
 def _check_some_puffin(formats: Iterable[str | None]) -> None:

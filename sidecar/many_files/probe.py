@@ -123,7 +123,7 @@ def probe(
                 answer.warnings,
             )
 
-    files, failed = each_file(work, found, LocalWork(threads_for(found.files, threads)))
-    if refused and len(refused) == len(files):
-        raise refused[files[0].file]
-    return ProbedFiles(files, failed, others=found.others, column=str(column))
+    probed = ProbedFiles(*each_file(work, found, LocalWork(threads_for(found.files, threads))), column=str(column))
+    if refused and len(refused) == len(probed):
+        raise refused[probed[0].file]
+    return probed

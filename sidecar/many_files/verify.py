@@ -105,13 +105,11 @@ def verify_paths(
         asked_engine(engine, spark)
     others = None if against is None else _data_files(against, check.access)
     work = replace(check, against=others, is_one=found.is_one)
-    answers, failed = each_file(work, found, workers)
-    files = tuple(answers)
+    answers = each_file(work, found, workers)
+    files = answers[0]
     looked_up = _sum([file.looked_up for file in files if file.looked_up is not None])
     return Verification(
-        files,
-        failed,
-        others=found.others,
+        *answers,
         checked=len(files) + len(others or ()),
         problems=[problem for file in files for problem in file.problems],
         scope=None if looked_up is not None else _scope(files),
@@ -135,8 +133,7 @@ def verify_prefixes(
     from sidecar.parquet.encrypted.file_set import verify_file_set
 
     expected = [prefix.encode() if isinstance(prefix, str) else prefix for prefix in prefixes]
-    problems = verify_file_set(files, expected, access)
-    return Verification((), dict(failed or {}), checked=len(files), problems=problems)
+    return Verification((), dict(failed or {}), checked=len(files), problems=verify_file_set(files, expected, access))
 
 
 def _data_files(against: Paths, access: Access) -> list[str]:
