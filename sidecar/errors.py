@@ -161,7 +161,7 @@ class CommitConflictError(SidecarError):
 
 
 @contextmanager
-def located(file: str, column: str | None = None, offset: int | None = None) -> Iterator[None]:
+def located(file: str | None, column: str | None = None, offset: int | None = None) -> Iterator[None]:
     """Add file, column and offset to errors raised inside the block, where an error does not name them itself."""
     try:
         yield

@@ -291,25 +291,29 @@ def _near_namespaces(catalog: Catalog, namespace: TableName) -> str | None:
 
 
 def foreign_error(what: str, error: Exception, properties: Mapping[str, Any], file: str | None = None) -> SidecarError:
-    """Turn any other exception of pyiceberg into a :class:`SidecarError`."""
+    """Turn any other exception of pyiceberg into a :class:`SidecarError` about a ``file``."""
+    found = _foreign_error(what, error, properties)
+    found.file = file
+    return found
+
+
+def _foreign_error(what: str, error: Exception, properties: Mapping[str, Any]) -> SidecarError:
     invalid = next((one for one in causes_of(error) if isinstance(one, ValidationError)), None)
     if invalid is not None:
         if any("blob-metadata" in fault["loc"] for fault in invalid.errors()):
             return UnsupportedFeatureError(
                 f"{what}: its metadata registers statistics blobs of a type that pyiceberg does not know",
-                file=file,
                 hint="Remove that snapshot's statistics entry with Spark; a repair needs an SQL or REST catalog.",
             )
-        return _invalid(what, invalid, file)
+        return _invalid(what, invalid)
     if isinstance(error, IcebergValidationError):
-        return UnsupportedFeatureError(f"{what}: {foreign_reason(error)}", file=file)
+        return UnsupportedFeatureError(f"{what}: {foreign_reason(error)}")
     if isinstance(error, UnauthorizedError | ForbiddenError | OAuthError):
         return StorageError(f"{what}: access was denied ({type(error).__name__})", hint="Check the credentials.")
-    reason = foreign_reason(error, properties)
-    return StorageError(f"{what}: {reason}", file=file)
+    return StorageError(f"{what}: {foreign_reason(error, properties)}")
 
 
-def _invalid(what: str, invalid: ValidationError, file: str | None) -> SidecarError:
+def _invalid(what: str, invalid: ValidationError) -> SidecarError:
     """Return the error for metadata that pyiceberg refuses: types that it does not know, and manifests without a list,
     as version 1 has them, are no damage."""
 
@@ -320,7 +324,7 @@ def _invalid(what: str, invalid: ValidationError, file: str | None) -> SidecarEr
     faults: list[Any] = list(invalid.errors())
     kind = UnsupportedFeatureError if all(map(is_sound, faults)) else DamagedFileError
     place = ".".join(map(str, faults[0]["loc"]))
-    return kind(f"{what}: pyiceberg refuses its metadata: {place}: {faults[0]['msg']}"[:300], file=file)
+    return kind(f"{what}: pyiceberg refuses its metadata: {place}: {faults[0]['msg']}"[:300])
 
 
 def storage_error(what: str, error: Exception, table: Table, path: str | None) -> StorageError:

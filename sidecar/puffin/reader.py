@@ -64,13 +64,17 @@ class PuffinReader:
         self.size = source.size
         self.tail = b""
         self.tail_offset = self.size
+        with located(self.name):
+            self._read_footer(footer_length, tail_length, footer_limit)
+
+    def _read_footer(self, footer_length: int | None, tail_length: int, footer_limit: int) -> None:
         self._read_tail(footer_length, tail_length, footer_limit)
-        trailer = decode_trailer(self.tail[-TRAILER_LENGTH:], file=self.name, size=self.size)
+        trailer = decode_trailer(self.tail[-TRAILER_LENGTH:], self.size)
         self.footer_length = trailer.payload_length + FRAMING_LENGTH
         self.footer_offset = self.size - self.footer_length
         self._check_footer_length(footer_length, footer_limit)
         if self.tail_offset > self.footer_offset:
-            self.tail = source.read(self.footer_offset, self.tail_offset - self.footer_offset) + self.tail
+            self.tail = self.source.read(self.footer_offset, self.tail_offset - self.footer_offset) + self.tail
             self.tail_offset = self.footer_offset
         self._check_magic(self.footer_offset, "the footer does not begin with the magic")
         # Flags are checked last: in a truncated file, the four bytes in their place are not flags.
@@ -148,7 +152,6 @@ class PuffinReader:
         if self.size < smallest:
             raise DamagedFileError(
                 "the file is too short to be a Puffin file",
-                file=self.name,
                 offset=0,
                 expected=f"at least {smallest} bytes",
                 found=self.size,
@@ -167,7 +170,6 @@ class PuffinReader:
         if self.footer_offset < len(MAGIC):
             raise DamagedFileError(
                 "the footer's payload does not fit into the file",
-                file=self.name,
                 offset=self.size - TRAILER_LENGTH,
                 expected=f"at most {self.size - len(MAGIC) - FRAMING_LENGTH} bytes",
                 found=self.footer_length - FRAMING_LENGTH,
@@ -177,7 +179,6 @@ class PuffinReader:
         if self.footer_length - FRAMING_LENGTH > limit:
             raise UnsupportedFeatureError(
                 "the footer's payload is larger than the limit",
-                file=self.name,
                 offset=self.footer_offset,
                 expected=f"at most {limit} bytes",
                 found=self.footer_length - FRAMING_LENGTH,
@@ -186,7 +187,6 @@ class PuffinReader:
     def _wrong_footer_length(self, expected: str, found: int) -> DamagedFileError:
         return DamagedFileError(
             "the registered footer length does not match the file",
-            file=self.name,
             offset=self.size - TRAILER_LENGTH,
             expected=f"{expected} bytes",
             found=found,
@@ -196,13 +196,12 @@ class PuffinReader:
     def _check_magic(self, offset: int, what: str) -> None:
         found = self.read_at(offset, len(MAGIC))
         if found != MAGIC:
-            raise _wrong_magic(what, self.name, offset, found)
+            raise _wrong_magic(what, offset, found)
 
     def _decode_flags(self, flags: bytes) -> bool:
         if flags not in (_PLAIN, _COMPRESSED):
             raise UnsupportedFeatureError(
                 "the footer sets reserved flags",
-                file=self.name,
                 offset=self.size - 8,
                 expected=f"{_PLAIN.hex(' ')} or {_COMPRESSED.hex(' ')}",
                 found=flags.hex(" "),
@@ -229,13 +228,12 @@ class PuffinReader:
             )
 
 
-def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
+def decode_trailer(trailer: bytes, size: int) -> Trailer:
     """Decode the last 12 bytes of a file of ``size`` bytes. See :class:`PuffinReader` for the errors."""
     at = size - TRAILER_LENGTH
     if trailer[8:] != MAGIC:
         raise _wrong_magic(
             "this is not a Puffin file, or it is truncated: it does not end with the magic",
-            file,
             at + 8,
             trailer[8:],
         )
@@ -243,7 +241,6 @@ def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
     if length < 0:
         raise DamagedFileError(
             "the footer's payload length is negative",
-            file=file,
             offset=at,
             expected="0 or more",
             found=length,
@@ -251,5 +248,5 @@ def decode_trailer(trailer: bytes, *, file: str, size: int) -> Trailer:
     return Trailer(length, trailer[4:8])
 
 
-def _wrong_magic(what: str, file: str, offset: int, found: bytes) -> DamagedFileError:
-    return DamagedFileError(what, file=file, offset=offset, expected=MAGIC, found=found)
+def _wrong_magic(what: str, offset: int, found: bytes) -> DamagedFileError:
+    return DamagedFileError(what, offset=offset, expected=MAGIC, found=found)

@@ -96,14 +96,17 @@ def _store_of(location: str) -> _Store | None:
 def _check_server(location: str, server: str, way: str) -> None:
     """Raise :class:`StorageError` unless the server takes a connection. A look-up of a name cannot be ended: a thread
     is left with it."""
-    hint = f"Name the store's server: {way}; {CATALOG_HINT}"
+
+    def refused(what: str) -> StorageError:
+        return StorageError(what, file=location, hint=f"Name the store's server: {way}; {CATALOG_HINT}")
+
     if not server:
-        raise StorageError("no setting says on which object store the file is", file=location, hint=hint)
+        raise refused("no setting says on which object store the file is")
     try:
         parts = urlsplit(server if "://" in server else f"https://{server}")
         port = parts.port or (80 if parts.scheme == "http" else 443)
     except ValueError as error:  # not shown: it may have the password that is in the URL
-        raise StorageError("the URL of the object store's server is none", file=location, hint=hint) from error
+        raise refused("the URL of the object store's server is none") from error
     failed: list[str] = ["no answer"]
 
     def connect() -> None:
@@ -117,11 +120,7 @@ def _check_server(location: str, server: str, way: str) -> None:
     asking.start()
     asking.join(CONNECT_SECONDS)
     if failed:
-        raise StorageError(
-            f"no connection to the object store at {parts.hostname}:{port}: {failed[0]}",
-            file=location,
-            hint=hint,
-        )
+        raise refused(f"no connection to the object store at {parts.hostname}:{port}: {failed[0]}")
 
 
 def _s3_settings(location: str, given: Settings) -> dict[str, str]:

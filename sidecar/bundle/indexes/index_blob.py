@@ -33,7 +33,7 @@ from sidecar.bundle.indexes.index_toc import (
 )
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
-from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, UsageError, located
 
 S = TypeVar("S")
 
@@ -217,7 +217,8 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         pieces = yield [self._piece_range(group, piece) for group, piece, _ in lookups]
         for (group, piece, members), data in zip(lookups, pieces, strict=True):
             try:
-                entries += self._entries(group, piece, members, data, place)
+                with located(None, offset=self._piece_range(group, piece)[0]):
+                    entries += self._entries(group, piece, members, data, place)
             except SidecarError as error:
                 self.report(error)
         return entries
@@ -238,11 +239,10 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
     ) -> Iterator[_Entry]:
         if stored is None:
             return
-        offset = self._piece_range(group, piece)[0]
         table = f"the table of {self.form.what}es of group {group.ordinal}"
         data = place.open(place.context(self.form.table, piece, group.ordinal), stored)
         if data is None:
-            raise DamagedFileError(f"{table} is damaged", offset=offset)
+            raise DamagedFileError(f"{table} is damaged")
         (start,) = _OFFSET.unpack_from(data)
         numbers = np.frombuffer(data, "<u4", offset=PIECE_HEADER_BYTES)
         lengths = numbers.reshape(-1, self.form.parts).astype(np.int64)
@@ -250,7 +250,7 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         room = group.table_offset - group.offset
         # The start is an unsigned number of 64 bits, which sums of signed ones cannot hold.
         if start > room or lengths.max(initial=0) > MAX_PART_BYTES or start + int((sizes + overhead).sum()) > room:
-            raise DamagedFileError(f"{table} points outside its group", offset=offset)
+            raise DamagedFileError(f"{table} points outside its group")
         starts = start + np.cumsum(sizes + overhead) - sizes - overhead
         for unit, position in wanted:
             at = position - piece * MEMBERS_PER_PIECE

@@ -53,7 +53,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from sidecar.errors import UnsupportedFeatureError, UsageError
+from sidecar.errors import UnsupportedFeatureError, UsageError, located
 from sidecar.filters.float32 import LIMIT
 from sidecar.filters.literals import literal_from_text
 from sidecar.iceberg.resolve import find_field
@@ -90,16 +90,8 @@ def find_column(schema: Schema, name: str, case_sensitive: bool = True) -> Predi
 def literal_of_text(text: str, column: PredicateColumn, *, quoted: bool) -> Literal[Any]:
     """Convert ``text`` to a literal of the column's type. Raises :class:`UsageError` if it does not fit."""
     kind = _comparable(column)
-    try:
+    with located(None, column.name):
         return _literal(literal_from_text(text, str(kind), quoted=quoted), column)
-    except UsageError as error:
-        raise UsageError(
-            error.what,
-            column=error.column or column.name,
-            expected=error.expected,
-            found=error.found,
-            hint=error.hint,
-        ) from error
 
 
 def exact_literal(given: Literal[Any], column: PredicateColumn) -> Literal[Any]:
@@ -201,8 +193,7 @@ def _comparable(column: PredicateColumn) -> PrimitiveType:
 
 def _literal(value: Any, column: PredicateColumn) -> Literal[Any]:
     if isinstance(value, float) and value != value:
-        hint = "Use IS NAN or IS NOT NAN."
-        raise UsageError("nothing compares equal to NaN", column=column.name, hint=hint)
+        raise UsageError("nothing compares equal to NaN", column=column.name, hint="Use IS NAN or IS NOT NAN.")
     if isinstance(column.type, FloatType) and LIMIT <= abs(value) < math.inf:
         return DoubleLiteral(value)
     return _LITERALS[type(column.type)](value)

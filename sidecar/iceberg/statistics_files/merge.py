@@ -19,6 +19,7 @@ A sketch by sidecar is in the file whether it is registered or not; one that is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table import Table
@@ -109,14 +110,11 @@ def refusal(table: Table, entry: StatisticsFile, error: SidecarError) -> Sidecar
     fields = sorted({field for blob in entry.blob_metadata for field in blob.fields})
     again = command_for(table, "build", "--force")
     lost = f"theta sketches of fields {', '.join(map(str, fields))}" if fields else "unknown blobs"
-    return type(error)(
-        f"a statistics file of the snapshot cannot be read, and a registration would lose it: {error.what}",
-        file=entry.statistics_path,
-        offset=error.offset,
-        expected=error.expected,
-        found=error.found,
-        hint=f"It has {lost}. {again} goes on; what is not built again keeps only its entry.",
-    )
+    refused = copy(error)
+    refused.what = f"a statistics file of the snapshot cannot be read, and a registration would lose it: {error.what}"
+    refused.file = entry.statistics_path
+    refused.hint = f"It has {lost}. {again} goes on; what is not built again keeps only its entry."
+    return refused
 
 
 def plan_merge(

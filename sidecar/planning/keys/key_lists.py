@@ -32,7 +32,7 @@ from sidecar.filters.column_types import ColumnType
 from sidecar.filters.float32 import nearest_float32
 
 
-def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType) -> Any:
+def key_list(values: Sequence[Any], kind: str, wanted: pa.DataType) -> Any:
     """Return ``values`` without nulls, in the Arrow type ``wanted`` of a column of Iceberg type ``kind``.
 
     Raises :class:`UsageError` with the first value that the column cannot hold.
@@ -42,7 +42,7 @@ def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType)
     held = [value for value in values if value is not None]
     for value in held:
         if fits is None or not fits(value, parsed):
-            raise _misfit(value, kind, column)
+            raise _misfit(value, kind)
     plain: list[Any] = [value.bytes if isinstance(value, UUID) else value for value in held]
     if pa.types.is_floating(wanted):
         plain = [float(value) for value in plain]
@@ -51,18 +51,12 @@ def key_list(values: Sequence[Any], kind: str, column: str, wanted: pa.DataType)
     try:
         return pa.array(plain, wanted)
     except (pa.ArrowException, OverflowError, ValueError) as error:
-        raise UsageError(
-            f"the keys do not fit their column: {first_line(error)}", column=column, expected=kind
-        ) from error
+        raise UsageError(f"the keys do not fit their column: {first_line(error)}", expected=kind) from error
 
 
-def _misfit(value: object, kind: str, column: str) -> UsageError:
-    return UsageError(
-        "a key is not a value of its column",
-        column=column,
-        expected=kind,
-        found=f"{type(value).__name__} {value!r}",
-    )
+def _misfit(value: object, kind: str) -> UsageError:
+    shown = f"{type(value).__name__} {value!r}"
+    return UsageError("a key is not a value of its column", expected=kind, found=shown)
 
 
 def _is_int(value: object) -> bool:

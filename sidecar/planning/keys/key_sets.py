@@ -35,7 +35,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
-from sidecar.errors import UnsupportedFeatureError, UsageError, first_line
+from sidecar.errors import UnsupportedFeatureError, UsageError, first_line, located
 from sidecar.filters.column_types import ColumnType
 from sidecar.iceberg.predicates.literals import PredicateColumn, find_column
 from sidecar.planning.keys.key_lists import key_list
@@ -140,18 +140,23 @@ def key_array(keys: Mapping[str, Any], schema: Schema, case_sensitive: bool = Tr
         )
     ((name, array),) = keys.items()
     column = find_column(schema, name, case_sensitive)
+    with located(None, column.name):
+        return column, _keys_of(column, array)
+
+
+def _keys_of(column: PredicateColumn, array: Any) -> Any:
     if isinstance(column.type, StructType):
-        raise UsageError("a struct cannot be compared", column=column.name, hint="Name one of its fields.")
+        raise UsageError("a struct cannot be compared", hint="Name one of its fields.")
     kind, wanted = str(column.type), arrow_type(column.type)
     if isinstance(wanted, pa.BaseExtensionType):
         wanted = wanted.storage_type
     if isinstance(array, list | tuple):
-        return column, key_list(array, kind, column.name, wanted)
+        return key_list(array, kind, wanted)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if not isinstance(array, pa.Array):
-        raise UsageError("keys must be an Arrow array or a list", column=column.name, found=type(array).__name__)
-    return column, _fitted(array, kind, column.name, wanted)
+        raise UsageError("keys must be an Arrow array or a list", found=type(array).__name__)
+    return _fitted(array, kind, wanted)
 
 
 def arrow_type(kind: Any) -> pa.DataType:
@@ -232,7 +237,7 @@ def _distinct(values: Search) -> Search:
     return ordered[first]
 
 
-def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
+def _fitted(array: Any, kind: str, wanted: pa.DataType) -> Any:
     """Return the keys without nulls, cast to the Arrow type of the column if no value can change."""
     given = array.type
     if isinstance(array, pa.ExtensionArray):
@@ -248,7 +253,7 @@ def _fitted(array: Any, kind: str, column: str, wanted: pa.DataType) -> Any:
     except pa.ArrowException as error:
         problem = f"the keys do not fit their column: {first_line(error)}"
     hint = f"Cast them to {wanted}, so that none is rounded or truncated."
-    raise UsageError(problem, column=column, expected=kind, found=str(given), hint=hint)
+    raise UsageError(problem, expected=kind, found=str(given), hint=hint)
 
 
 def _without_views(array: Any) -> Any:
