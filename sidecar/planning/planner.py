@@ -87,28 +87,6 @@ def plan(
     """
     table, snapshot_id = table_at(table, at)
     check_readable(table, snapshot_id)
-    return plan_as_read(
-        table,
-        predicate,
-        snapshot_id,
-        case_sensitive=case_sensitive,
-        keys=keys,
-        allow_equality_deletes=allow_equality_deletes,
-        encryption_keys=encryption_keys,
-    )
-
-
-def plan_as_read(
-    table: Table,
-    predicate: str | BooleanExpression,
-    snapshot_id: int | None,
-    *,
-    case_sensitive: bool = True,
-    keys: Mapping[str, Keys] | None = None,
-    allow_equality_deletes: bool = False,
-    encryption_keys: EncryptionKeys | None = None,
-) -> Plan:
-    """Do the same as :func:`plan` for one version of a table whose current schema is that in which rows are read."""
     row_filter = as_expression(predicate, table.schema(), case_sensitive)
     join_keys = None if keys is None else key_set(keys, table.schema(), case_sensitive)
     planning = Planning(table, row_filter, snapshot_id, Access(table.io, encryption_keys), keys=join_keys)

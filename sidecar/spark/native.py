@@ -18,21 +18,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 
+from sidecar.access import Access
 from sidecar.dependencies.pyspark import is_classic
 from sidecar.errors import SidecarError, UsageError, foreign_reason, refuse_text
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.iceberg.refs import check_table, one_version, with_schema
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.struct_nulls import bound_to
-from sidecar.planning.keys.key_sets import Keys, key_array
-from sidecar.planning.planner import plan_as_read
+from sidecar.planning.keys.key_sets import Keys, key_array, key_set
+from sidecar.planning.planner import Planning
 from sidecar.results.choices import NameList
 from sidecar.spark.columns import KEY, key_frame, quoted_name, spark_column
 from sidecar.spark.iceberg_scan import IcebergScan
@@ -131,7 +132,11 @@ def _pruned(
         return None
     try:
         seen = _as_spark_sees_it(table, scan)
-        planned = plan_as_read(seen, expression, scan.snapshot_id, keys=keys, allow_equality_deletes=True)
+        join_keys = None if keys is None else key_set(keys, seen.schema())
+        row_filter = as_expression(expression, seen.schema())
+        planning = Planning(seen, row_filter, scan.snapshot_id, Access(seen.io), keys=join_keys)
+        with closing(planning):
+            planned = planning.plan(planning.choose(), allow_equality_deletes=True)
         return scan.over(planned.kept_files, stack)
     except SidecarError as error:
         log.warning("%s is read in full: %s", name, error)
