@@ -154,8 +154,8 @@ def collect(files: Sequence[SnapshotFile], records: Sequence[StageResult]) -> St
             failed.setdefault(record.file, record.reason)
             if record.fault == STORAGE:
                 unread.add(record.file)
-        elif record.kind == "unit":
-            entries[record.file][record.row_group] = UnitEntry(record.row_group, record.first_row, record.rows)
+        elif record.entry is not None:
+            entries[record.file][record.row_group] = record.entry
         elif record.kind == "column":
             columns[record.file, record.row_group][record.field_id] = record
         elif record.kind == "pages":
@@ -266,7 +266,6 @@ def file_entry(
     ``manifest`` is the ordinal of a listed manifest. Bounds of the fields in ``hidden`` are left out, and the manifest
     entry if it is ``exposing``.
     """
-    bounds = {field_id: one for field_id, one in file.bounds.items() if field_id not in hidden}
     return FileEntry(
         identity=file.known_as,
         spec_id=file.spec_id,
@@ -274,5 +273,5 @@ def file_entry(
         entry=b"" if exposing else file.raw_entry,
         units=units,
         partition=file.partition,
-        bounds=bounds,
+        bounds={field_id: one for field_id, one in file.bounds.items() if field_id not in hidden},
     )

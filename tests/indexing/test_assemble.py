@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.bundle.model import FieldBounds
+from sidecar.bundle.model import FieldBounds, UnitEntry
 from sidecar.indexing.assemble import Encrypted, collect, encrypted_of
 from sidecar.indexing.columns import Options
 from sidecar.indexing.stage_one.fault import DAMAGE, STORAGE
@@ -19,7 +19,7 @@ def file(ordinal: int, rows: int = 100) -> Any:
 
 
 def unit(of: int, row_group: int) -> StageResult:
-    return StageResult("unit", of, row_group, first_row=100 * row_group, rows=100)
+    return StageResult("unit", of, row_group, entry=UnitEntry(row_group, 100 * row_group, 100))
 
 
 @pytest.mark.parametrize(

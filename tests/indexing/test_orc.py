@@ -172,7 +172,7 @@ def test_units_are_numbered_over_stripes_whoever_reads_them(tmp_path: Path) -> N
     values = rng().integers(0, 2**62, 60_000)
     path = longs(tmp_path / "s.orc", values, stripe_size=64 << 10, compression="uncompressed", row_index_stride=1_500)
     whole = stage_one(path, plan_for(LONG))
-    units = [(r.row_group, r.first_row, r.rows) for r in whole if r.kind == "unit"]
+    units = [r.entry for r in whole if r.kind == "unit"]
     stripes = [r for r in units if r[2] != 1_500]
     assert len(stripes) > 2  # a stripe ends with what is left of its rows
     assert [unit[0] for unit in units] == list(range(len(units)))
@@ -194,7 +194,7 @@ def test_a_stripe_without_a_row_index_is_one_unit(tmp_path: Path) -> None:
     postscript = encode(tail.postscript)
     path.write_bytes(path.read_bytes()[: tail.footer_offset] + footer + postscript + bytes([len(postscript)]))
     units = [r for r in stage_one(path, plan_for(LONG)) if r.kind == "unit"]
-    assert [r.rows for r in units] == [stripe.num_rows for stripe in tail.stripes]
+    assert [r.entry.rows for r in units] == [stripe.num_rows for stripe in tail.stripes]
     assert len(units) > 2
 
 

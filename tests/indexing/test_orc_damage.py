@@ -86,7 +86,7 @@ UNITS: dict[int, tuple[int, int]] = {}
 @pytest.fixture(scope="module", autouse=True)
 def units(sound: Path) -> None:
     """First row and rows of each unit of the sound file."""
-    UNITS.update({r.row_group: (r.first_row, r.rows) for r in stage_one(sound) if r.kind == "unit"})
+    UNITS.update({r.row_group: r.entry[1:] for r in stage_one(sound) if r.kind == "unit"})
 
 
 def changed(sound: Path, folder: Path, start: int, length: int) -> Path:

@@ -302,7 +302,7 @@ def whole(many_groups: Path) -> dict[int, StageResult]:
 @settings(max_examples=40, deadline=None)
 def test_pieces_own_every_row_group_once(many_groups: Path, whole: dict[int, StageResult], cuts: list[float]) -> None:
     records = stage_one([many_groups], plan_for(LONG), cuts=cuts)
-    units = [(r.row_group, r.first_row, r.rows) for r in records if r.kind == "unit"]
+    units = [r.entry for r in records if r.kind == "unit"]
     assert sorted(units) == [(g, g * 37, min(37, 1000 - g * 37)) for g in range(28)]
     assert {r.row_group: r for r in records if r.kind == "column"} == whole
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sidecar.bundle.model import UnitEntry
 from sidecar.errors import StorageError
 from sidecar.indexing.stage_one.tasks import StageResult, UnitsTask
 from sidecar.spark import engine
@@ -24,7 +25,7 @@ def _records(task: int) -> list[StageResult]:
     for group in range(2):
         blocks = task + group + 1
         records += [
-            StageResult("unit", task, group, rows=7),
+            StageResult("unit", task, group, entry=UnitEntry(group, 0, 7)),
             StageResult("column", task, group, 1, data=bytes([task, group] * 16 * blocks), blocks=blocks),
             StageResult("pages", task, group, 1, data=b"pages %d %d" % (task, group), length=9),
             StageResult("column", task, group, 2, reason="no filter was made"),

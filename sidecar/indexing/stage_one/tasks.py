@@ -52,7 +52,7 @@ ORIGINS = {NONE: "", EXACT: "reused", DICTIONARY: "dictionary", VALUES: "scanned
 class StageResult(NamedTuple):
     """One result of stage 1. ``kind`` says which fields are used.
 
-    - ``unit``: a unit of the file, with ``file``, ``row_group``, ``first_row`` and ``rows``.
+    - ``unit``: a unit of the file, with ``file``, ``row_group`` and its ``entry``.
     - ``column``: one column of that unit, with its filter if there is one.
     - ``pages``: the page index of that column if there is one: ``data`` is ColumnIndex, then OffsetIndex; for an ORC
       file it is the RowIndexEntry.
@@ -66,8 +66,8 @@ class StageResult(NamedTuple):
     file: int
     row_group: int = -1
     field_id: int = -1
-    first_row: int = 0
-    rows: int = 0
+    entry: UnitEntry | None = None
+    """The unit's entry in the units table."""
     encoding: str = ""
     resolution: str = ""
     how: str = ""
@@ -218,7 +218,7 @@ def _index_piece(
     try:
         for unit in file.index(piece.start, piece.stop, wanted):
             entry = unit.entry
-            yield StageResult("unit", piece.file, entry.row_group, first_row=entry.first_row, rows=entry.rows)
+            yield StageResult("unit", piece.file, entry.row_group, entry=entry)
             for column in plan.columns:
                 where = found[column.field_id]
                 if isinstance(where, Unknown):
