@@ -75,7 +75,8 @@ def inspect_file(
     """
     with closing(access.open(path)) as opened:
         kind, source = _unlocked(access, opened)
-        _check_options(source, kind, fill=fill)
+        if fill:
+            _check_is_puffin(source, kind, "--fill is for Puffin files")
         if kind == PARQUET:
             from sidecar.parquet.inspect import inspect_file as inspect_parquet
 
@@ -128,8 +129,8 @@ def verify_file(
             kind, source = _unlocked(access, opened)
         except (DamagedFileError, UnsupportedFeatureError) as error:
             return VerifiedFile(name, [problem_in(name, str(error))])
-        _check_options(source, kind, against=against is not None)
         if against is not None:
+            _check_is_puffin(source, kind, "only a Puffin file is compared with data files")
             refuse_text(against=against)
             others = [os.fspath(file) for file in against]
             return _verify_against(source, name, others, access, sample)
@@ -201,21 +202,10 @@ def _verify_values(source: Source, name: str, kind: str, share: float) -> Verifi
     return VerifiedFile(name, verify(source, values), looked_up=values.looked_up())
 
 
-def _check_options(
-    source: Source,
-    kind: str,
-    *,
-    fill: bool = False,
-    against: bool = False,
-) -> None:
-    """Raise :class:`UsageError` if a file of another format comes with what is for Puffin files."""
-    texts = {
-        "--fill is for Puffin files": fill,
-        "only a Puffin file is compared with data files": against,
-    }
-    for text, is_given in texts.items():
-        if is_given and kind != PUFFIN:
-            raise UsageError(text, file=source.name, found=f"a {kind} file")
+def _check_is_puffin(source: Source, kind: str, what: str) -> None:
+    """Raise :class:`UsageError` for a file of another format."""
+    if kind != PUFFIN:
+        raise UsageError(what, file=source.name, found=f"a {kind} file")
 
 
 def _verify_against(

@@ -131,12 +131,11 @@ def extract(
         with access.create(target) as sink:
             written = collection.write(sink)
         numbers = collection.numbers()
-        fields = {path: numbers[key] for path, key in collection.paths.items() if key in numbers}
     report = ExtractReport(
         files=[path for path in found.files if path not in taken.failed],
         target=target,
         size=written.file_size,
-        fields=fields,
+        fields={path: numbers[key] for path, key in collection.paths.items() if key in numbers},
         units=taken.units,
         failed=found.failed | taken.failed,
         seconds=time.monotonic() - start,

@@ -136,17 +136,15 @@ def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_grou
     stream = index.streams.get("ROW_INDEX")
     if stream is None:
         return None
-    reason = reason_of(index.row_index_problem)
-    unread = OrcRowIndexInfo(offset=stream.offset, length=stream.length, reason=reason)
+    unread = OrcRowIndexInfo(offset=stream.offset, length=stream.length, reason=reason_of(index.row_index_problem))
     if index.row_index is None:
         return unread
     column = index.column
     try:
         found = index.statistics(row_group)
-        positions = positions_of(index.row_index, row_group, column, tail, footer)
+        unread = replace(unread, positions=positions_of(index.row_index, row_group, column, tail, footer))
     except SidecarError as error:
         return replace(unread, reason=reason_of(error))
-    unread = replace(unread, positions=positions)
     if found is None:
         return replace(unread, reason="no statistics")
     return replace(

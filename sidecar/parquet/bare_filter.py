@@ -110,8 +110,7 @@ def probe_bare_filter(source: Source, value_type: str, literal: LiteralValue) ->
     if probe.verdict == "unknown":
         return [ProbedRowGroup(row_group=None, might_contain=None, reason=probe.reason)]
     might = any(map(found.might_contain_hash, probe.hashes))
-    reason = probe.reason or f"asked as {encoding}"
-    return [ProbedRowGroup(row_group=None, might_contain=might, reason=reason)]
+    return [ProbedRowGroup(row_group=None, might_contain=might, reason=probe.reason or f"asked as {encoding}")]
 
 
 def usual_encoding(value_type: str) -> Encoding:

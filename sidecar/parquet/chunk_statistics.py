@@ -129,11 +129,10 @@ def _bounds_of(footer: Footer, chunk: ColumnChunk, nulls: int | None, problem: s
     problem = "the chunk has only nulls" if all_null else problem
     match Unknown(problem) if problem else _statistics_bounds(footer, chunk.leaf, statistics):
         case Unknown(reason):
-            return Bounds.of_one(
-                None, None, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=reason
-            )
+            low = high = None
         case low, high:
-            return Bounds.of_one(low, high, null_count=nulls, may_have_nan=may_have_nan)
+            reason = ""
+    return Bounds.of_one(low, high, all_null=all_null, null_count=nulls, may_have_nan=may_have_nan, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -120,13 +120,12 @@ class PlanHistory:
         findings = [*self._findings(found, files, row, table)]
         last = findings[-1]
         reasons = [why.text for task, why in zip(tasks, self.reasons, strict=True) if task.file.file_path == found.path]
-        row_groups = [] if files is None else [*self._row_groups(found, files, row)]
         return FileHistory(
             file=found.path,
             kept=last.kept,
             because=reasons[0] if last.kept and reasons else last.stage,
             stages=findings,
-            row_groups=row_groups,
+            row_groups=[] if files is None else [*self._row_groups(found, files, row)],
         )
 
     def _find(self, file: str, table: Table) -> _LiveFile:

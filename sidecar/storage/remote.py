@@ -172,8 +172,7 @@ def fetch(filesystem: Any, path: str, offset: int, length: int | None = None) ->
 
     Raises what the file system raises, and ``TimeoutError`` after :data:`ANSWER_SECONDS`.
     """
-    end = None if length is None else offset + length
-    ask = partial(filesystem.cat_file, path, start=offset, end=end)
+    ask = partial(filesystem.cat_file, path, start=offset, end=None if length is None else offset + length)
     return bytes(_in_time(filesystem, ask, WHOLE_FILE if length is None else length))
 
 

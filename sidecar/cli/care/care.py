@@ -80,8 +80,7 @@ def care(
     warn_of_tables((one.table, text) for one in done.tables for text in one.warnings)
     if done.page_error is not None:
         out.warn([f"there is no page: {done.page_error}"])
-    exits = [one.exit_code for one in done.tables]
-    out.result(done, draw, each="tables", exits=exits, failed=done.exit_code)
+    out.result(done, draw, each="tables", exits=[one.exit_code for one in done.tables], failed=done.exit_code)
 
 
 def draw(to: Console, done: CareReport) -> None:

@@ -99,7 +99,6 @@ def joined_state(
 
 def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> BuiltColumn:
     """Join the states of one column. The kinds in ``made`` are as ``own`` has them."""
-    kinds = (*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds))
     left = dict(own.left)
     for kind in set(other.kinds).difference(made):
         found = other.left.get(kind, 0)
@@ -108,7 +107,7 @@ def _joined(own: BuiltColumn, other: BuiltColumn, made: Collection[str]) -> Buil
     takes_rate = BLOOM in other.kinds and BLOOM not in made and is_older
     return replace(
         own,
-        kinds=kinds,
+        kinds=(*own.kinds, *(kind for kind in other.kinds if kind not in own.kinds)),
         fpp=other.fpp if takes_rate else own.fpp,
         left={kind: count for kind, count in left.items() if count},
     )

@@ -58,11 +58,15 @@ class KeptTasks:
         if all(keep):
             return self
         out = tuple((task.file.file_path, by) for task, kept in zip(self.tasks, keep, strict=True) if not kept)
-        tasks, at = list(compress(self.tasks, keep)), list(compress(self.at, keep))
-        paths = {task.file.file_path for task in tasks}
-        reasons = list(compress(self.reasons, keep))
-        answered = self.answered & paths
-        return replace(self, tasks=tasks, at=at, reasons=reasons, answered=answered, out=self.out + out)
+        tasks = list(compress(self.tasks, keep))
+        return replace(
+            self,
+            tasks=tasks,
+            at=list(compress(self.at, keep)),
+            reasons=list(compress(self.reasons, keep)),
+            answered=self.answered & {task.file.file_path for task in tasks},
+            out=self.out + out,
+        )
 
 
 def kept_tasks(tasks: list[FileScanTask], chosen: ChosenFiles) -> KeptTasks:

@@ -300,9 +300,8 @@ class _Scan:
         options = question.case_sensitive, question.select
         schemas = [binding.table.schema() for binding in self._bindings]
         schemas += schemas_of(self.files.table, self.files.snapshot)
-        only_hex = self._caller.is_java
         residual = json.dumps(
-            residual_of(question.filter, schemas, *options, only_hex=only_hex, is_opaque=hides)
+            residual_of(question.filter, schemas, *options, only_hex=self._caller.is_java, is_opaque=hides)
         ).encode()
         if len(residual) * count > MOST_RESIDUALS:
             residual = json.dumps(any_row(column_of_client(schemas, *options))).encode()
