@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -158,6 +159,13 @@ def test_times_between_two_microseconds_are_no_value(tmp_path: Path, kind: pa.Da
     zone = "+00:00" if pa.types.is_timestamp(kind) and kind.tz else ""
     report = sidecar.find(tmp_path, {"t": [f"{early}01:00:00{zone}", f"{early}01:00:01{zone}"]}, read_all=read_all)
     assert [(one.answer, one.rows) for one in report.conditions] == [("found", 1), ("absent", 0)]
+
+
+def test_a_time_of_pandas_with_nanoseconds_is_not_cut(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": pa.array([2_000], pa.timestamp("ns"))}), tmp_path / "a.parquet")
+    assert sidecar.find(tmp_path, {"t": pd.Timestamp(2_000)}).found
+    with pytest.raises(UsageError, match="does not fit the column"):
+        sidecar.find(tmp_path, {"t": pd.Timestamp(2_001)})
 
 
 def test_times_on_which_orc_readers_differ_are_not_proven(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ def literal_of_value(value: object, column: PredicateColumn) -> Literal[Any]:
     """Do the same as :func:`exact_value`, but return the literal."""
     if isinstance(value, str):
         found = literal_of_text(value, column, quoted=True)
+    elif getattr(value, "nanosecond", 0):  # a time of pandas, of which pyiceberg takes the microseconds
+        raise _misfit(value, column)
     else:
         try:
             made: Literal[Any] = literal(value)
