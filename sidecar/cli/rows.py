@@ -36,7 +36,9 @@ def check_output(path: Path) -> None:
             f"cannot tell the format of '{path}' from its extension", hint=f"Use one of {', '.join(WRITERS)}."
         )
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"the folder of '{path}' does not exist", hint=f"Make it first: mkdir -p {path.parent}")
+        is_url = path.parts[0].endswith(":")
+        hint = "Rows go to local files only: name one." if is_url else f"Make it first: mkdir -p {path.parent}"
+        raise UsageError(f"the folder of '{path}' does not exist", hint=hint)
 
 
 def write_rows(rows: pa.RecordBatchReader, path: Path) -> int:

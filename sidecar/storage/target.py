@@ -116,8 +116,8 @@ def write_whole(path: str, data: bytes) -> None:
             target.write(data)
         return
     refuse_control_characters(path)
-    output = store_io(path).new_output(path)
-    with _storage_errors("cannot write the file", path), output.create(overwrite=True) as stream:
+    check_file_url(path, None)
+    with _storage_errors("cannot write the file", path), store_io(path).new_output(path).create(True) as stream:
         stream.write(data)
 
 

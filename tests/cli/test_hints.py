@@ -83,6 +83,8 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         ),
         (["extract", "f.parquet", "no/x.puffin"], 1, "The folder no does not exist: make it first."),
         (["scan", "db.t", "a = 5", "-o", "no/x.csv"], 2, "Make it first: mkdir -p no"),
+        (["scan", "db.t", "a = 5", "-o", "s3://b/x.csv"], 2, "Rows go to local files only: name one."),
+        (["report", "db.t", "-o", "https://host/x.html"], 2, "written over https://; file https://host/x.html. Use"),
         (
             ["verify", "f.parquet", "db.t"],
             2,

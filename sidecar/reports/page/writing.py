@@ -26,7 +26,7 @@ from sidecar.reports.page.style import STYLE
 from sidecar.reports.page.wording import moment
 from sidecar.results.base import Result
 from sidecar.run_log import log_run, quantity
-from sidecar.storage.locations import local_path
+from sidecar.storage.locations import check_file_url, local_path
 from sidecar.storage.source import AnyPath
 from sidecar.storage.target import check_folder, write_whole
 
@@ -107,6 +107,7 @@ def _check(path: str) -> None:
     if has_data_ending(path):
         raise UsageError("a page is no data file and no sidecar", found=path, hint="Name it FILE.html.")
     if local is None:
+        check_file_url(path, None)
         return
     check_folder(local)
     with suppress(FileNotFoundError), open(local, "rb") as older:
