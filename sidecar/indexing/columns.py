@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from sidecar.bundle.filters.layout import BLOCK_BYTES
-from sidecar.bundle.filters.rules import AnyFilter
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule
 from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, THETA
 from sidecar.conversion.outcome import IndexPlace, Outcome, Way
 from sidecar.conversion.protection import NO_SKETCH
@@ -83,25 +83,44 @@ class Options:
         return field_id in self.encrypted or field_id in self.plaintext
 
 
+class FilterFacts(NamedTuple):
+    """What is known of a filter beside its whole blocks."""
+
+    encoding: str = ""
+    """The encoding of the filter, by its registered name."""
+    blocks: int = 0
+    """Number of whole blocks; 0 without a filter. The last one of an ORC filter is padded with zeros."""
+    tail: bytes = b""
+    """Bytes after the last whole block of a reused filter."""
+    bits: int = 0
+    """m (bits) of an ORC filter; 0 for a split-block filter."""
+    hashes: int = 0
+    """k (hashes per key) of an ORC filter."""
+
+    @property
+    def rule(self) -> IndexRule:
+        """The rule that maps a hash to bits of the filter."""
+        return OrcRule(self.hashes, self.bits) if self.bits else SPLIT_BLOCK
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the filter in a data file; 0 without a filter."""
+        return self.bits // 8 or self.blocks * BLOCK_BYTES + len(self.tail)
+
+
 @dataclass
 class ColumnResult:
     """The result for one column of one unit. A reason is empty if its index is there or was not requested."""
 
     outcome: Outcome
     """The outcome for the filter."""
-    encoding: str = ""
-    """The encoding of the filter, by its registered name."""
+    filter: FilterFacts
     bitset: bytes | None = None
+    """The filter's whole blocks."""
     sketch: ChunkSketch | None = None
     theta_reason: str = ""
     fault: str = ""
     """See :attr:`sidecar.indexing.stage_one.tasks.StageResult.fault`."""
-    tail: bytes = b""
-    """Bytes after the last whole block of a reused filter."""
-    bits: int = 0
-    """m (bits) of an ORC filter, whose bitset is padded with zeros to whole blocks; 0 for a split-block filter."""
-    hashes: int = 0
-    """k (hashes per key) of an ORC filter."""
     bytes_read: int = 0
 
     def take(self, found: AnyFilter, encoding: str, way: Way) -> None:
@@ -109,11 +128,10 @@ class ColumnResult:
         if isinstance(found, OrcBloomFilter):
             bitset = found.to_bytes()
             self.bitset = bitset + bytes(-len(bitset) % BLOCK_BYTES)
-            self.bits, self.hashes = found.m, found.k
+            self.filter = FilterFacts(encoding, len(self.bitset) // BLOCK_BYTES, b"", found.m, found.k)
         else:
             self.bitset = found.blocks.tobytes()
-            self.tail = found.tail
-        self.encoding = encoding
+            self.filter = FilterFacts(encoding, len(found.blocks), found.tail)
         self.outcome = replace(self.outcome, way=way, bytes=found.num_bytes, rate_after=found.estimated_fpp())
 
 
@@ -172,7 +190,7 @@ class ColumnWork:
         options = options.of(field_id)
         self.field_id = field_id
         self.column_type = column_type
-        self.result = ColumnResult(Outcome(*place), encoding)
+        self.result = ColumnResult(Outcome(*place), FilterFacts(encoding))
         self.bloom = options.bloom
         self.theta = options.theta and field_id not in options.encrypted
         if options.theta and not self.theta:

@@ -108,21 +108,20 @@ def _row_entries(
 
 def tails(task: GroupTask, indexed: StageResults) -> list[bytes]:
     """Return the bytes after the last whole block of each filter of a group, by position."""
-    return [indexed.units[unit].columns[task.place.field_id].tail for unit in task.group.units.tolist()]
+    return [indexed.units[unit].columns[task.place.field_id].filter.tail for unit in task.group.units.tolist()]
 
 
 def expected_false_units(indexed: StageResults, field_id: int) -> float:
     """Return how many units a lookup of an absent value keeps on average, by the rates that filters' bits show."""
-    return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).blocks)
+    return sum(record.rate for unit in indexed.units if (record := unit.columns[field_id]).filter.blocks)
 
 
 def _members(indexed: StageResults, field_id: int) -> list[GroupMember]:
     members = []
     for ordinal, unit in enumerate(indexed.units):
         record = unit.columns[field_id]
-        if record.blocks:
-            name = record.encoding, record.resolution
-            members.append(GroupMember(ordinal, *name, record.filter_bytes, record.rule))
+        if (made := record.filter).blocks:
+            members.append(GroupMember(ordinal, made.encoding, record.resolution, made.num_bytes, made.rule))
     return members
 
 

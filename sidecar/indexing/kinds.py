@@ -31,7 +31,7 @@ class _FilterPart(BuildPart):
         return record.reason
 
     def state(self, record: StageResult) -> CoverageState:
-        if record.blocks:
+        if record.filter.blocks:
             return CoverageState(UnitState.INDEXED, record.resolution)
         return CoverageState(record.reason or "no filter was made", record.resolution)
 

@@ -338,7 +338,7 @@ def add_stage_one(report: BuildReport, listing: Listing, indexed: StageResults) 
 def _count(column: ColumnReport, indexed: StageResults) -> None:
     """Add what stage 1 came to in a column."""
     records = [unit.columns[column.field_id] for unit in indexed.units]
-    filters = [record for record in records if record.blocks]
+    filters = [record for record in records if record.filter.blocks]
     pages = [unit.pages[column.field_id] for unit in indexed.units if column.field_id in unit.pages]
     for kind in column.kinds:
         found = (unit.records(kind).get(column.field_id) for unit in indexed.units)
@@ -346,7 +346,7 @@ def _count(column: ColumnReport, indexed: StageResults) -> None:
         del reasons[""]
         column.uncovered[kind] = dict(reasons)
     column.filters = dict(Counter(record.how for record in filters))
-    column.filter_bytes = sum(record.filter_bytes for record in filters)
+    column.filter_bytes = sum(record.filter.num_bytes for record in filters)
     column.expected_false_units = expected_false_units(indexed, column.field_id)
     column.ndv = _ndv(indexed, column.field_id)
     column.page_indexes = dict(Counter(record.how for record in pages if record.length))

@@ -91,7 +91,7 @@ def sketch_of(records: Sequence[StageResult], field_id: int) -> ThetaSketch:
 
 def filter_of(record: StageResult) -> SplitBlockBloomFilter:
     assert record.data is not None, record
-    return SplitBlockBloomFilter.from_bytes(record.data + record.tail)
+    return SplitBlockBloomFilter.from_bytes(record.data + record.filter.tail)
 
 
 def misses(found: SplitBlockBloomFilter, encoding: str, iceberg_type: str, values: Iterable[Any]) -> list[Any]:

@@ -59,13 +59,13 @@ def _check_others(records: list[StageResult], damaged: tuple[int, int]) -> None:
         for record in columns_of(records, field_id):
             if (record.row_group, field_id) == damaged:
                 continue
-            assert record.blocks
+            assert record.filter.blocks
             assert not record.reason
             assert not record.theta_reason
             assert not record.fault
             mine = values[record.row_group * 2000 : (record.row_group + 1) * 2000]
             kind = "string" if field_id == 3 else "long"
-            assert misses(filter_of(record), record.encoding, kind, mine) == []
+            assert misses(filter_of(record), record.filter.encoding, kind, mine) == []
 
 
 @pytest.mark.parametrize("field_id", [1, 3])
@@ -77,7 +77,7 @@ def test_a_flipped_bit_in_a_page_costs_its_column_chunk(tmp_path: Path, field_id
     bad = columns_of(records, field_id)[1]
     assert bad.fault
     assert bad.data is None
-    assert bad.blocks == 0
+    assert bad.filter.blocks == 0
     assert "pyarrow cannot decode" in bad.reason
     assert "pyarrow cannot decode" in bad.theta_reason
     _check_others(records, (1, field_id))
@@ -90,7 +90,7 @@ def test_a_flipped_bit_in_a_dictionary_page_costs_its_column_chunk(tmp_path: Pat
     records = stage_one([path], plan_for(SCHEMA))
     bad = columns_of(records, 2)[0]
     assert bad.fault
-    assert bad.blocks == 0
+    assert bad.filter.blocks == 0
     assert bad.reason
     assert bad.theta_reason
     _check_others(records, (0, 2))
@@ -121,7 +121,7 @@ def test_a_broken_page_header_costs_its_column_chunk(tmp_path: Path, field_id: i
     records = stage_one([path], plan_for(SCHEMA))
     bad = columns_of(records, field_id)[0]
     assert bad.fault
-    assert bad.blocks == 0
+    assert bad.filter.blocks == 0
     assert bad.reason
     _check_others(records, (0, field_id))
 
@@ -213,5 +213,5 @@ def test_any_flipped_byte_gives_records_and_no_exception(
     path.write_bytes(damaged)
     for record in stage_one([path], plan_for(SCHEMA)):
         if record.kind == "column":
-            assert (record.blocks > 0) == (record.data is not None) == (not record.reason)
-            assert record.data is None or len(record.data) == 32 * record.blocks
+            assert (record.filter.blocks > 0) == (record.data is not None) == (not record.reason)
+            assert record.data is None or len(record.data) == 32 * record.filter.blocks

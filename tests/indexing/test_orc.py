@@ -117,7 +117,7 @@ def test_every_type_has_the_filters_and_sketches_of_a_parquet_file(tmp_path: Pat
     found = stage_one(path, plan)
     assert [r[:6] for r in found if r.kind == "unit"] == [r[:6] for r in expected if r.kind == "unit"]
     for ours, theirs in zip(columns_of(found, 1), columns_of(expected, 1), strict=True):
-        assert (ours.encoding, ours.data, ours.reason) == (theirs.encoding, theirs.data, theirs.reason)
+        assert (ours.filter.encoding, ours.data, ours.reason) == (theirs.filter.encoding, theirs.data, theirs.reason)
         assert (ours.theta_reason, ours.fault) == ("", "")
     assert sketch_of(found, 1).to_bytes() == sketch_of(expected, 1).to_bytes()
 
@@ -156,7 +156,7 @@ def test_leaves_of_structs_lists_and_maps(tmp_path: Path) -> None:
         for record in columns_of(records, field_id):
             mine = rows[record.row_group * STRIDE : (record.row_group + 1) * STRIDE]
             held = [value for row in mine for value in values(row)]
-            assert misses(filter_of(record), record.encoding, kind, held) == []
+            assert misses(filter_of(record), record.filter.encoding, kind, held) == []
         distinct = {value for row in rows for value in values(row)}
         assert sketch_of(records, field_id).estimate == pytest.approx(len(distinct), rel=0.05)
 
@@ -223,7 +223,7 @@ def test_promoted_columns_are_hashed_as_readers_ask(tmp_path: Path) -> None:
     path = write_orc(tmp_path / "p.orc", table, before)
     records = stage_one(path, plan_for(after))
     found = {r.field_id: r for r in records if r.kind == "column"}
-    assert {i: r.encoding for i, r in found.items()} == {1: "int64", 2: "float", 3: "int64/decimal:2"}
+    assert {i: r.filter.encoding for i, r in found.items()} == {1: "int64", 2: "float", 3: "int64/decimal:2"}
     assert misses(filter_of(found[1]), "int64", "long", range(100)) == []
     assert misses(filter_of(found[2]), "float", "double", table["f"].to_pylist()) == []
     assert misses(filter_of(found[3]), "int64/decimal:2", "decimal(18, 2)", table["d"].to_pylist()) == []
@@ -276,14 +276,14 @@ def test_columns_are_found_by_the_name_mapping_where_there_are_no_ids(tmp_path: 
 
 def orc_filter_of(record: StageResult) -> OrcBloomFilter:
     assert record.data is not None, record
-    assert not any(record.data[record.bits // 8 :])
+    assert not any(record.data[record.filter.bits // 8 :])
     assert len(record.data) % 32 == 0
-    return OrcBloomFilter.from_bytes(record.data[: record.bits // 8], record.hashes)
+    return OrcBloomFilter.from_bytes(record.data[: record.filter.bits // 8], record.filter.hashes)
 
 
 def orc_misses(record: StageResult, iceberg_type: str, values: Any) -> list[Any]:
     """Values that an ORC filter denies: must be empty."""
-    found, encoding = orc_filter_of(record), OrcEncoding.parse(record.encoding)
+    found, encoding = orc_filter_of(record), OrcEncoding.parse(record.filter.encoding)
     assert probe_orc(next(iter(values)), iceberg_type, encoding).verdict == "probe"
     return [value for value in values if not found.might_contain(value, iceberg_type, encoding)]
 
@@ -297,7 +297,7 @@ def test_every_type_in_orc_form(tmp_path: Path, name: str) -> None:
     cells = [bound_value(cell, str(kind)) for cell in table["k"].to_pylist()]
     for record in records:
         assert record.how == "scanned"
-        assert (record.bits, record.hashes) == size_for(STRIDE, 0.01)
+        assert (record.filter.bits, record.filter.hashes) == size_for(STRIDE, 0.01)
         mine = [v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None]
         assert orc_misses(record, str(kind), mine) == []
         assert record.rate < 0.011
@@ -323,14 +323,14 @@ def test_trusted_filters_are_reused_as_they_are(tmp_path: Path, name: str) -> No
     theirs = read_indexes(source, tail, footer, [1], FileStatistics(source, tail))[1].filters
     cells = [bound_value(cell, str(kind)) for cell in table["k"].to_pylist()]
     for record, found in zip(records, theirs or (), strict=True):
-        assert (record.how, record.encoding) == ("reused", REUSED[name])
+        assert (record.how, record.filter.encoding) == ("reused", REUSED[name])
         assert orc_filter_of(record) == found.filter
         mine = [v for v in cells[record.row_group * STRIDE : (record.row_group + 1) * STRIDE] if v is not None]
         assert orc_misses(record, str(kind), mine) == []
     never = columns_of(stage_one(path, plan_for(schema, filter_format="auto", reuse="never", theta=False)), 1)
     parquet = columns_of(stage_one(path, plan_for(schema, filter_format="parquet", theta=False)), 1)
     assert [r.how for r in never + parquet] == ["scanned"] * 6
-    assert not any(r.bits for r in never + parquet)
+    assert not any(r.filter.bits for r in never + parquet)
 
 
 def test_filters_that_are_not_trusted_or_not_good_are_built_anew(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def stage_one(path: Path, **options: object) -> list[StageResult]:
 def denied(record: StageResult) -> list[object]:
     """Values of its row group that a record's filter denies: must be empty."""
     found: OrcBloomFilter | SplitBlockBloomFilter = filter_of(record)
-    if record.bits:
-        found = OrcBloomFilter.from_bytes((record.data or b"")[: record.bits // 8], record.hashes)
-    hashes = hashes_of(record.field_id, record.row_group, record.encoding, bool(record.bits))
+    if record.filter.bits:
+        found = OrcBloomFilter.from_bytes((record.data or b"")[: record.filter.bits // 8], record.filter.hashes)
+    hashes = hashes_of(record.field_id, record.row_group, record.filter.encoding, bool(record.filter.bits))
     first, count = UNITS[record.row_group]
     mine = VALUES[record.field_id][first : first + count]
     return [value for value, held in zip(mine, found.check(hashes).tolist(), strict=True) if not held]

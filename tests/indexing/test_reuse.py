@@ -83,5 +83,5 @@ def test_odd_filters_of_other_writers_keep_their_tail(shared_data: Path) -> None
     arrow = pq.ParquetFile(path).schema_arrow
     names = [f.name for f in arrow if f.type in (pa.int32(), pa.int64())]
     plan = plan_for(schema_of(pa.schema([arrow.field(n) for n in names])), reuse="always", theta=False)
-    tails = {len(r.tail) for r in stage_one([path], plan) if r.how == "reused"}
+    tails = {len(r.filter.tail) for r in stage_one([path], plan) if r.how == "reused"}
     assert tails == {8}

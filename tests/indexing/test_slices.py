@@ -14,6 +14,7 @@ from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.conversion.spool import Spool
 from sidecar.indexing import slices
+from sidecar.indexing.columns import FilterFacts
 from sidecar.indexing.slices import GroupTask, KeptIndexes, UnitKey, part_step
 from sidecar.indexing.stage_one.tasks import StageResult
 from tests.indexing.cases import rng
@@ -32,7 +33,7 @@ def _task(sizes: list[int]) -> GroupTask:
 
 
 def _record(key: UnitKey, blocks: np.ndarray) -> StageResult:
-    return StageResult("column", *key, data=blocks.tobytes(), blocks=len(blocks))
+    return StageResult("column", *key, data=blocks.tobytes(), filter=FilterFacts(blocks=len(blocks)))
 
 
 CASES = {

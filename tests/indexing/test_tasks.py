@@ -78,12 +78,12 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, name: str, version: s
     signed_zeros = name == "float"  # equal, but two bit patterns
     assert sketch_of(records, 1).estimate == oracle + signed_zeros
     if name == "boolean":
-        assert (record.blocks, record.theta_reason) == (0, "")
+        assert (record.filter.blocks, record.theta_reason) == (0, "")
         assert record.reason
         return
     assert record.how == ("dictionary" if dictionary else "scanned")
     present = [bound_value(v, name) for v in values if v is not None]
-    assert misses(filter_of(record), record.encoding, name, present) == []
+    assert misses(filter_of(record), record.filter.encoding, name, present) == []
 
 
 def test_the_filter_is_the_one_built_from_all_values(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_the_filter_is_the_one_built_from_all_values(tmp_path: Path) -> None:
         from sidecar.filters.encoding import Encoding
 
         hashes = hash_arrow(pa.array(keys), Encoding.parse("int64"))
-        assert filter_of(record) == SplitBlockBloomFilter.from_hashes(hashes, record.blocks)
+        assert filter_of(record) == SplitBlockBloomFilter.from_hashes(hashes, record.filter.blocks)
         assert 0 < record.rate <= 0.01
 
 
@@ -102,13 +102,13 @@ def test_filters_are_folded_to_what_the_values_need(tmp_path: Path) -> None:
     """20,000 rows of ten values that are no dictionary need one small filter."""
     path = ints_file(tmp_path / "k.parquet", np.arange(20_000) % 10, use_dictionary=False)
     (record,) = columns_of(stage_one([path], plan_for(LONG)), 1)
-    assert (record.how, record.blocks) == ("scanned", 1)
+    assert (record.how, record.filter.blocks) == ("scanned", 1)
 
 
 def test_a_limit_of_bits_a_value_holds_the_size(tmp_path: Path) -> None:
     path = ints_file(tmp_path / "k.parquet", rng().integers(0, 2**60, 8192), use_dictionary=False)
     (record,) = columns_of(stage_one([path], plan_for(LONG, fpp=1e-9, max_bits=32)), 1)
-    assert record.blocks * 256 <= 32 * 8192
+    assert record.filter.blocks * 256 <= 32 * 8192
 
 
 # --- dictionaries -------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Pa
     )
     path = write_parquet(tmp_path / "old.parquet", old, store_decimal_as_integer=True)
     records = stage_one([path], plan_for(schema))
-    encodings = [columns_of(records, i)[0].encoding for i in (1, 2, 3, 4)]
+    encodings = [columns_of(records, i)[0].filter.encoding for i in (1, 2, 3, 4)]
     assert encodings == ["int32", "float", "int32/decimal:2", "int64/timestamp-ms"]
     for i, name, kind in (
         (1, "long", pa.int64()),
@@ -227,7 +227,7 @@ def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Pa
         assert sketch_of(records, i).retained.tolist() == sorted(theta_hashes(wide, name).tolist())
         (record,) = columns_of(records, i)
         values = [bound_value(v, name) for v in wide.to_pylist() if v is not None]
-        assert misses(filter_of(record), record.encoding, name, values) == []
+        assert misses(filter_of(record), record.filter.encoding, name, values) == []
 
 
 def test_a_finer_unit_than_the_column_has_no_sketch(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_finer_unit_than_the_column_has_no_sketch(tmp_path: Path) -> None:
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
     assert record.theta_reason
     assert not [r for r in records if r.kind == "sketch"]
-    assert record.encoding == "int64/timestamp-ns"
+    assert record.filter.encoding == "int64/timestamp-ns"
 
 
 # --- shapes -------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_nested_leaves(tmp_path: Path) -> None:
             (record,) = columns_of(records, column.field_id)
             kind = "string" if column.path == "m.key" else "long"
             assert record.how == ("dictionary" if dictionary else "scanned")
-            assert misses(filter_of(record), record.encoding, kind, expected[column.path]) == []
+            assert misses(filter_of(record), record.filter.encoding, kind, expected[column.path]) == []
             assert sketch_of(records, column.field_id).estimate == len(expected[column.path])
 
 
@@ -277,7 +277,7 @@ def test_an_absent_column_is_no_entry_and_no_reason_against_a_sketch(tmp_path: P
     schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "later", LongType()))
     path = ints_file(tmp_path / "k.parquet", [1, 2])
     (record,) = columns_of(stage_one([path], plan_for(schema)), 2)
-    assert (record.blocks, record.data, record.reason) == (0, None, "column absent from the file")
+    assert (record.filter.blocks, record.data, record.reason) == (0, None, "column absent from the file")
     assert record.theta_reason == ""
     given_default = Schema(
         NestedField(1, "k", LongType()), NestedField(2, "later", LongType(), required=True, initial_default=5)
@@ -339,9 +339,9 @@ def test_foreign_files_lose_no_value(shared_data: Path) -> None:
             records = stage_one([path], plan_for(schema, reuse=reuse))
             for number, arrow in enumerate(fields, 1):
                 for record in columns_of(records, number):
-                    assert record.blocks, (name, arrow.name, record.reason)
+                    assert record.filter.blocks, (name, arrow.name, record.reason)
                     column = file.read_row_group(record.row_group, columns=[arrow.name])[0]
                     values = pc.unique(column).drop_null().to_pylist()
                     found = filter_of(record)
                     if reuse == "never" or arrow.type != pa.float64():  # foreign filters lack zeros' twins
-                        assert misses(found, record.encoding, wanted[arrow.type], values) == []
+                        assert misses(found, record.filter.encoding, wanted[arrow.type], values) == []

@@ -12,6 +12,7 @@ import pytest
 
 from sidecar.bundle.model import UnitEntry
 from sidecar.errors import StorageError
+from sidecar.indexing.columns import FilterFacts
 from sidecar.indexing.stage_one.tasks import StageResult, UnitsTask
 from sidecar.spark import engine
 from sidecar.spark.engine import SparkEngine
@@ -26,7 +27,9 @@ def _records(task: int) -> list[StageResult]:
         blocks = task + group + 1
         records += [
             StageResult("unit", task, group, entry=UnitEntry(group, 0, 7)),
-            StageResult("column", task, group, 1, data=bytes([task, group] * 16 * blocks), blocks=blocks),
+            StageResult(
+                "column", task, group, 1, data=bytes([task, group] * 16 * blocks), filter=FilterFacts(blocks=blocks)
+            ),
             StageResult("pages", task, group, 1, data=b"pages %d %d" % (task, group), length=9),
             StageResult("column", task, group, 2, reason="no filter was made"),
         ]
@@ -113,7 +116,7 @@ def test_records_come_in_order_and_their_indexes_are_kept(
         assert found == [record if record.kind == "sketch" else record._replace(data=None) for record in made]
         pages = [record for record in made if record.kind == "pages"]
         assert list(spark.kept.page_indexes([(r.file, r.row_group, 1) for r in pages])) == [r.data for r in pages]
-        filters = {(r.file, r.row_group, r.field_id): r.data for r in made if r.blocks}
+        filters = {(r.file, r.row_group, r.field_id): r.data for r in made if r.filter.blocks}
         kept = {key: spark.kept._spool.read(at, len(filters[key] or b"")) for key, at in spark.kept._filters.items()}
         assert kept == filters
 

@@ -27,7 +27,6 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from sidecar.access import Access
 from sidecar.bundle.filters.layout import BLOCK_BYTES
-from sidecar.bundle.filters.rules import SPLIT_BLOCK, IndexRule, OrcRule
 from sidecar.bundle.model import UnitEntry, UnitState
 from sidecar.conversion.outcome import DICTIONARY, EXACT, NONE, VALUES
 from sidecar.data_files.formats import Metadata, has_encrypted_footer, open_with, plain_source, read_metadata
@@ -36,7 +35,7 @@ from sidecar.data_files.open_orc import OpenOrc
 from sidecar.data_files.open_parquet import OpenParquet
 from sidecar.errors import DamagedFileError, advisory
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn, TableColumn
-from sidecar.indexing.columns import ColumnResult, Options
+from sidecar.indexing.columns import ColumnResult, FilterFacts, Options
 from sidecar.indexing.sketches import TaskSketches, Thresholds
 from sidecar.indexing.stage_one.data_file import DataFile, PagesResult, WantedColumn, describe
 from sidecar.indexing.stage_one.fault import fault_of, reason_of
@@ -68,16 +67,12 @@ class StageResult(NamedTuple):
     field_id: int = -1
     entry: UnitEntry | None = None
     """The unit's entry in the units table."""
-    encoding: str = ""
     resolution: str = ""
     how: str = ""
     """Where the filter came from: ``reused``, ``dictionary`` or ``scanned``; for a page index also ``built``."""
     data: bytes | None = None
     """The filter's whole blocks (an ORC filter is padded with zeros), a page index, or the sketch."""
-    blocks: int = 0
-    """Number of blocks of the filter; 0 without a filter."""
-    tail: bytes = b""
-    """Bytes after the last whole block of a reused filter."""
+    filter: FilterFacts = FilterFacts()
     reason: str = ""
     """Why there is no filter; empty if there is one, or if none was requested."""
     theta_reason: str = ""
@@ -87,10 +82,6 @@ class StageResult(NamedTuple):
     rate: float = 0.0
     """False-positive rate of the filter, estimated from its bits."""
     bytes_read: int = 0
-    bits: int = 0
-    """m (bits) of an ORC filter; 0 for a split-block filter."""
-    hashes: int = 0
-    """k (hashes per key) of an ORC filter."""
     length: int = 0
     """Bytes of the page index or row index; 0 without one."""
     column_length: int = 0
@@ -101,19 +92,9 @@ class StageResult(NamedTuple):
     """The number of the group of files that a sketch counts."""
 
     @property
-    def rule(self) -> IndexRule:
-        """The rule that maps a hash to bits of the filter."""
-        return OrcRule(self.hashes, self.bits) if self.bits else SPLIT_BLOCK
-
-    @property
     def kept_bytes(self) -> int:
         """Bytes of ``data`` if it is a filter's blocks, a page index or a row index; else 0."""
-        return self.length if self.kind == "pages" else self.blocks * BLOCK_BYTES
-
-    @property
-    def filter_bytes(self) -> int:
-        """Bytes of the filter in a data file; 0 without a filter."""
-        return self.bits // 8 or self.blocks * BLOCK_BYTES + len(self.tail)
+        return self.length if self.kind == "pages" else self.filter.blocks * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -276,14 +257,10 @@ def _column(file: int, unit: UnitEntry, field_id: int, resolution: str, result: 
         file,
         unit.row_group,
         field_id,
-        encoding=result.encoding,
         resolution=resolution,
         how=ORIGINS[result.outcome.way],
         data=result.bitset,
-        blocks=len(result.bitset or b"") // BLOCK_BYTES,
-        tail=result.tail,
-        bits=result.bits,
-        hashes=result.hashes,
+        filter=result.filter,
         reason=result.outcome.reason,
         theta_reason=result.theta_reason,
         fault=result.fault,
