@@ -111,6 +111,9 @@ def counted(package: Path) -> dict[str, int]:
             if isinstance(node, ast.ClassDef):
                 count["classes"] += 1
                 bases[node.name] = [ast.unparse(base).split("[")[0] for base in node.bases]
+            elif isinstance(node, ast.keyword):
+                own = getattr(node.value, "id", None), getattr(node.value, "attr", None)
+                count["arguments passed on"] += node.arg is not None and node.arg in own
             elif isinstance(node, ast.Subscript):
                 is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
                 count["keys read in cli"] += in_cli and is_key and isinstance(node.value, ast.Name)

@@ -32,7 +32,7 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 61_163,
+    "code lines": 61_063,
     "statements": 49_601,
     "classes": 898,
     "result types": 96,
@@ -41,6 +41,7 @@ MOST = {
     "parameters of public functions": 195,
     "commands": 19,
     "parameters of commands": 130,
+    "arguments passed on": 660,
     "long functions": 7,
     "functions of many parameters": 6,
     "parameters that are Any in cli": 20,
@@ -51,7 +52,8 @@ MOST = {
 
 Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, when each index
 kind got one part a layer, and with tables of Spark's catalogs, URLs of object stores, searches of many tables,
-integrations, running numbers of a sidecar's files and searches of plain files.
+integrations, running numbers of a sidecar's files and searches of plain files. Arguments are passed on where a call
+gives one under its own name (``a=a``, ``a=x.a``): many of them ask for an object that is handed on whole.
 """
 
 
