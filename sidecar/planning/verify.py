@@ -7,6 +7,7 @@ the records of manifests and data files, and :mod:`sidecar.planning.verify_value
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -120,23 +121,20 @@ def _verify_table(
         answers = [manifest_problems(table, line, columns, path) for line in lines]
         listed = [answer for answer in answers if answer is not None]
         problems += [problem for answer in listed for problem in answer]
-        checked = 1 + len(listed)
+        verified = Verification((), {}, checked=1 + len(listed), problems=problems, scope=STRUCTURE_ONLY)
         if check is None:
-            return Verification((), {}, checked=checked, problems=problems, scope=STRUCTURE_ONLY)
+            return verified
         files = [raw.entry for line in lines for raw in live_entries(read_manifest(table.io, line))]
         size = sum(entry.data_file.file_size_in_bytes for entry in files)
         workers = work_engine(engine, spark, lambda: size, io=table.io)
-        problems += _value_problems(table, found, files, check, access, workers)
+        denied = _value_problems(table, found, files, check, access, workers)
     finally:
         found.sidecar.close()
-    looked_up = check.looked_up(len(files) - check.units_total)
-    return Verification(
-        (),
-        {},
-        checked=checked,
-        problems=problems,
+    return replace(
+        verified,
+        problems=[*problems, *denied],
         scope=None if check.values or check.indexes else _never_looked_up(found.sidecar),
-        looked_up=looked_up,
+        looked_up=check.looked_up(len(files) - check.units_total),
         engine=workers.name,
         engine_reason=workers.reason,
     )
