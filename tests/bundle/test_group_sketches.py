@@ -72,7 +72,8 @@ def test_a_group_stays_whole_until_newer_ones_have_all_its_files() -> None:
     """The rows of each group are those of its files, so that none seems to have lost some."""
     older, newer, newest = group([0, 1, 2], [1, 2, 3, 9]), group([0, 1], [1, 2]), group([2, 3], [3, 4])
     sources: Any = [SimpleNamespace(sketches={1: FieldSketches(1, [one])}) for one in (older, newer, newest)]
-    entries: Any = [SimpleNamespace(file_sequence_number=number) for number in range(4)]
+    identities = [SimpleNamespace(file_sequence_number=number) for number in range(4)]
+    entries: Any = [SimpleNamespace(identity=identity) for identity in identities]
     units = MergedUnits(entries, [], [np.arange(4)] * 3, 0)
 
     def merged(count: int) -> list[dict[str, Any]]:
