@@ -162,12 +162,12 @@ BUGS = {
         ),
         _bug(
             "footer-fields", "the field of a blob is that of the footer, which has no checksum", "sidecar-footer",
-            ("bundle.sidecar_file", "        if (entry := directory.get(identity_of(blob))) is not None:",
-             "        near = (e for e in directory.values() if (e.offset, e.length) == (blob.offset, blob.length))\n"
-             "        if (entry := next(near, None)) is not None:"),
+            ("bundle.sidecar_file", "            entry = directory.get(identity_of(blob)) or",
+             "            own = (e for e in directory.values() if (e.offset, e.length) == (blob.offset, blob.length))\n"
+             "            entry = next(own, None) or"),
             ("bundle.sidecar_file", "    if blob.fields != (toc.field_id,) or toc", "    if toc"),
-            ("bundle.sidecar_file", "_add_once(segment.opened[blob.type], toc.field_id, form.open(",
-             "_add_once(segment.opened[blob.type], blob.fields[0] if blob.fields else toc.field_id, form.open("),
+            ("bundle.sidecar_file", "opened[toc.field_id] = form.open(",
+             "opened[blob.fields[0] if blob.fields else toc.field_id] = form.open("),
         ),
         _bug(
             "state-types", "members of the state are used as what they should be", "sidecar-state",
