@@ -92,7 +92,9 @@ class IcebergScan:
         # Iceberg reads staged tasks with the table's present schema.
         if not self._table.schema().sameSchema(self._schema):
             raise UnsupportedFeatureError("the snapshot has an older schema than the table")
-        return frame
+        # For format version 3, staged tasks also have _row_id and _last_updated_sequence_number, as rewrites need them.
+        extra = [name for name in frame.columns if name not in self._frame.columns]
+        return frame.drop(*extra) if extra else frame
 
     def _tasks(self, paths: Iterable[str]) -> Any:
         """Return Iceberg's scan tasks of these files, a Java list; they are chosen inside the JVM."""
