@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,8 @@ from sidecar.dependencies.pyspark import gateway_of, is_classic, java_context_of
 from sidecar.errors import UnsupportedFeatureError, UsageError
 
 ICEBERG = "org.apache.iceberg"
+_LONGEST = 2000
+"""Characters of a Java message that are shown."""
 
 _KINDS: dict[str, type[Exception]] = {
     "CommitFailedException": CommitFailedException,
@@ -57,7 +60,8 @@ def java_errors(file: str | None = None) -> Iterator[None]:
         if java is None:
             raise
         name = java.getClass().getSimpleName()
-        reason = next(iter(str(java.getMessage() or name).splitlines()), name)
+        message = str(java.getMessage() or name).partition("\n\tat ")[0]
+        reason = textwrap.shorten(message, _LONGEST, placeholder=" ...")  # what a REST server sends may have many lines
         if file is not None and name in _FILE_KINDS:
             kind, number = _FILE_KINDS[name]
             raise kind(number, reason, file) from error

@@ -22,6 +22,7 @@ from sidecar.iceberg.catalog import command_for, reload_table
 from sidecar.spark import jvm, local_versions
 from sidecar.spark.catalog import open_spark_catalog
 from sidecar.spark.costs import BY_FILE
+from sidecar.spark.jvm import iceberg_class
 from sidecar.spark.jvm_files import JvmFileIO
 from sidecar.storage.locations import local_path
 
@@ -286,6 +287,10 @@ def test_catalogs_that_are_none(spark: Any) -> None:
         open_spark_catalog(spark, "bare2")
     with pytest.raises(UsageError, match="spark is not a session"):
         sidecar.open_table("lake.db.t", spark="lake")
+    failed = iceberg_class(spark, "rest.responses.ErrorResponse").builder().responseCode(500).withType("any")
+    handler = iceberg_class(spark, "rest.ErrorHandlers").tableErrorHandler()
+    with pytest.raises(OSError, match='"message": "no signer"'), jvm.java_errors():
+        handler.accept(failed.withMessage('{\n"message": "no signer"\n}').build())
 
 
 def test_commands_take_tables_of_spark(spark: Any, tmp_path: Path) -> None:
