@@ -124,7 +124,7 @@ def same_as_pyiceberg(tally: Tally, made: Past, number: int, text: str, snapshot
         right = right_ids(truth, ids, _ids(by_engine), without)
         wanted = shown_rows(made, right, columns, snapshot_id)
         tally.compare(shown(made, found, snapshot_id), wanted, (way.__name__, *said))
-        if number % 6 != 3:
+        if number % 6 != 3 and {*ids} == {*_ids(by_engine)}:  # a deleted row may have made the engine's strings large
             assert found.schema.equals(by_engine.schema), said
         if number % 5 == 2:
             most = 1 + number % 3
