@@ -5,6 +5,7 @@ pyiceberg registers statistics of such tables through a REST server alone. ``scr
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ def test_the_life_of_a_table_of_version_3(
     monkeypatch.setattr(entry_commits, "FIRST_PAUSE", 0.0)
     machine: Any = spark_lives(spark, [served(spark, services["rest"].catalogs["rest"]["uri"])])()
     machine.begin(0)
+    machine.life.do(partial(spark_changes.upgrade_to_3, chance=1.0), 0)  # unless the beginning did it
     doing = (spark_changes.delete, by_pyiceberg(refresh), spark_changes.update, spark_changes.refresh_in_spark)
     for change, seed in zip(doing, (10, 1, 7, 4), strict=True):  # the first deletes beside the files
         machine.step(change, seed)
