@@ -31,7 +31,7 @@ OLD = timedelta(days=3)
 """How old a file is that a night deletes. Files get four days older before each night."""
 APART = (changes.move, changes.damage, changes.delete_by_equality_of)
 CHANGES = {change: often for change, often in changes.CHANGES.items() if change not in APART}
-"""What happens to the tables before a night: no damage, which ``care`` leaves to somebody who says ``--force``."""
+"""The changes to the tables before a night. Damage is not among them: ``care`` leaves it to ``--force``."""
 
 
 @dataclass

@@ -10,8 +10,7 @@ from sidecar.bundle.segment import Damage, Segment
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 
 MOST_UNITS = 1 << 19
-"""The most row groups of a segment that are named one by one. Without the table there is no predicate that leaves
-fewer."""
+"""The most row groups of a segment that are named one by one. A predicate could leave fewer, but needs the table."""
 
 
 def check_listable(segment: Segment) -> None:

@@ -30,7 +30,7 @@ class IndexPlace(NamedTuple):
     kind: IndexKind
 
     def without_index(self, reason: str, damaged: bool = False, rate_before: float | None = None) -> Outcome:
-        """Return the outcome that there is no index, and why; ``rate_before`` is the rate of the old filter."""
+        """Return the outcome of a place without an index, for ``reason``; ``rate_before`` is that of the old filter."""
         return Outcome(*self, NONE, 0, rate_before, None, reason, damaged)
 
 

@@ -68,7 +68,7 @@ def find_tables(
 
 
 FoundTable: TypeAlias = TableName | str
-"""A table of a catalog, or the given text: a metadata file, or a text that is no table's name."""
+"""A table of a catalog, or the given text if it names a metadata file or no table."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Options:
 
 
 class FilterFacts(NamedTuple):
-    """What is known of a filter beside its whole blocks."""
+    """The encoding and the size of a filter, and its bytes after the last whole block."""
 
     encoding: str = ""
     """The encoding of the filter, by its registered name."""

@@ -80,7 +80,7 @@ class FileResults(Result, Sequence[ResultT_co]):
 
 
 Answers: TypeAlias = tuple[tuple[R, ...], dict[str, SidecarError], int]
-"""What all :class:`FileResults` have: the results, the errors, and how many files are left out."""
+"""The parts of all :class:`FileResults`: results, errors, and the number of files that are left out."""
 
 
 def each_file(work: Callable[[str], R], found: FoundFiles, workers: WorkEngine) -> Answers[R]:

@@ -48,7 +48,7 @@ class ReusableSidecar:
     segments: list[Segment] = field(default_factory=list)
     """Segments to carry over."""
     live: dict[str, Mapping[int, int]] = field(default_factory=dict)
-    """By id, the live files of each segment: their ordinals in the listing, and in the segment."""
+    """The live files of each segment, by its id: their ordinals in the listing and in the segment."""
     having: dict[int, set[IndexOfField]] = field(default_factory=dict)
     """The indexes of each live file in the segments, by its ordinal, for all columns."""
     served: set[int] = field(default_factory=set)
