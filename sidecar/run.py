@@ -8,12 +8,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from functools import cache
+from threading import Condition
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from sidecar.errors import UsageError
 
@@ -138,60 +139,79 @@ def in_turn(
 ) -> Generator[R, None, None]:
     """Yield ``work(item)`` in the order of ``items``, from ``threads`` threads that report progress.
 
-    At most twice as many items as threads are worked on before their results are taken. With ``room``, so many bytes of
-    results wait, by their ``size``, and even a single thread works ahead. The first error ends it: items that no thread
-    has begun are left out.
+    At most twice as many items as threads are worked on before their results are taken. With ``room``, about so many
+    bytes of results wait, by their ``size``; threads begin at once then, and even a single one works ahead. The first
+    error ends it: items that no thread has begun are left out.
     """
-    if room is None and min(threads, len(items)) < 2:
+    if room is None:
+        return _in_turn(work, items, threads)
+    results = _ahead(items, threads, _WorkAhead(work, room))
+    next(results)
+    return results
+
+
+def _in_turn(work: Callable[[T], R], items: Collection[T], threads: int) -> Generator[R, None, None]:
+    if min(threads, len(items)) < 2:
         for item in items:
             yield work(item)
         return
-    pool, held = ReportingThreads(threads, "sidecar-work"), _Held(threads, room)
+    pool = ReportingThreads(threads, "sidecar-work")
     waiting: deque[Future[R]] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(work if room is None else partial(held.make, work), item))
-            while waiting and held.is_full(len(waiting)):
-                yield held.taken(waiting.popleft().result())
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
+def _ahead(items: Collection[T], threads: int, work: _WorkAhead[T, R]) -> Generator[R, None, None]:
+    """Begin the threads and yield ``None``, so that ``close()`` ends them whatever follows. Then yield the results."""
+    pool = ReportingThreads(threads, "sidecar-work")
+    try:
+        waiting = deque(pool.submit(work.make, item, number) for number, item in enumerate(items))
+        yield cast("R", None)
+        while waiting:
+            yield work.take(waiting.popleft().result())
+    finally:
+        work.close()
+        pool.shutdown(cancel_futures=True)
+
+
 @dataclass
-class _Held:
-    """The number and bytes of results that wait. With a ``room``, threads make them by :meth:`make`."""
+class _WorkAhead(Generic[T, R]):
+    """Work of threads that begin no item while the results that wait to be taken fill ``room``, in bytes."""
 
-    threads: int
-    room: int | None
-    made: int = 0
+    work: Callable[[T], R]
+    room: int
     bytes: int = 0
-    new: deque[int] = field(default_factory=deque)
-    """The sizes of results that are not counted yet."""
+    taken: int = 0
+    is_closed: bool = False
+    changed: Condition = field(default_factory=Condition)
 
-    def make(self, work: Callable[[T], Any], item: T) -> Any:
-        """Do the work in a thread, and note the size of its result."""
-        result = work(item)
-        self.new.append(result.size)
+    def make(self, item: T, number: int) -> R:
+        """Do the work in a thread when there is room. The item that is taken next needs none."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.is_closed or self.bytes < self.room or number == self.taken)
+            if self.is_closed:
+                raise CancelledError
+        result = self.work(item)
+        with self.changed:
+            self.bytes += cast("Any", result).size
         return result
 
-    def taken(self, result: R) -> R:
+    def take(self, result: R) -> R:
         """Return a result that waits no more."""
-        if self.room is not None:
-            self.made, self.bytes = self.made - 1, self.bytes - cast("Any", result).size
+        with self.changed:
+            self.bytes, self.taken = self.bytes - cast("Any", result).size, self.taken + 1
+            self.changed.notify_all()
         return result
 
-    def is_full(self, waiting: int) -> bool:
-        """Return whether results would have more bytes than there is room for if a thread began more.
-
-        Those that no thread has begun count as much as others on average.
-        """
-        if self.room is None:
-            return waiting > 2 * self.threads
-        while self.new:  # each is counted once: there may be many small ones
-            self.made, self.bytes = self.made + 1, self.bytes + self.new.popleft()
-        queued = waiting - self.made - self.threads
-        if not self.made:
-            return queued >= 0
-        return queued >= self.threads or self.bytes + max(queued, 0) * self.bytes // self.made >= self.room
+    def close(self) -> None:
+        """Let threads that wait for room end."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()

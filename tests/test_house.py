@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_993,
-    "statements": 49_589,
+    "code lines": 61_012,
+    "statements": 49_607,
     "classes": 890,
     "result types": 96,
     "public names": 50,
@@ -52,7 +52,8 @@ MOST = {
 
 Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, when each index
 kind got one part a layer, and with tables of Spark's catalogs, URLs of object stores, searches of many tables,
-integrations, running numbers of a sidecar's files and searches of plain files. Arguments are passed on where a call
+integrations, running numbers of a sidecar's files, searches of plain files, and threads that begin before their first
+result is asked for. Arguments are passed on where a call
 gives one under its own name (``a=a``, ``a=x.a``): many of them ask for an object that is handed on whole.
 """
 
