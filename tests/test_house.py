@@ -32,13 +32,13 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 61_012,
-    "statements": 49_607,
+    "code lines": 61_039,
+    "statements": 49_621,
     "classes": 890,
     "result types": 96,
     "public names": 50,
     "public functions": 28,
-    "parameters of public functions": 195,
+    "parameters of public functions": 196,
     "commands": 19,
     "parameters of commands": 130,
     "arguments passed on": 652,

@@ -105,7 +105,7 @@ def scan(
         access = Access(io, encryption_keys)
         with enough_memory(), open_scan(source, predicate, columns, limit, access=access, **common) as opened:
             return opened.to_table()
-    found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
+    found = plan(as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
     return read(found, columns, limit, case_sensitive, threads)
 
 
@@ -133,7 +133,7 @@ def scan_batches(
         from sidecar.reading.file_scanning import stream_file
 
         return stream_file(source, predicate, columns, limit, access=Access(io, encryption_keys), **common)
-    found = plan(_as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
+    found = plan(as_table(source, io), predicate, at=at, encryption_keys=encryption_keys, **common)
     return read_batches(found, columns, limit, case_sensitive, threads)
 
 
@@ -151,7 +151,7 @@ def _is_file(source: Table | AnyPath | Source, at: int | str | None) -> TypeGuar
     return is_file
 
 
-def _as_table(source: Any, io: FileIO | None) -> Table:
+def as_table(source: Any, io: FileIO | None) -> Table:
     """Return ``source``. Raises :class:`UsageError` if it is no open table, and for an ``io``, which it has itself."""
     check_table(source)
     if io is not None:

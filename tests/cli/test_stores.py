@@ -116,6 +116,7 @@ def test_a_catalog_lends_its_settings(environment: pytest.MonkeyPatch, server: s
     configure(environment, new_catalog(tmp_path, "lender", **settings))
     assert run("inspect", URL, "--catalog", "lender").exit_code == 0
     assert run("scan", URL, "i32_opt < 0", "--limit", "1", "--catalog", "lender").exit_code == 0
+    assert run("find", URL, "i32_opt=-1999999999", "--catalog", "lender").exit_code == 0
     options = [word for key, value in settings.items() for word in ("--storage-option", f"{key}={value}")]
     assert run("inspect", URL, *options).exit_code == 0
     environment.setenv("AWS_ENDPOINT_URL", closed_port())  # what is given goes before a variable
@@ -152,15 +153,17 @@ def test_a_name_that_is_never_found_ends_the_wait(environment: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("url", "option", "message"),
+    ("words", "option", "message"),
     [
-        (URL, "s3.endpont=x", "no storage option 's3.endpont'. Did you mean s3.endpoint?"),
-        (URL, SECRET, "--storage-option is KEY=VALUE"),
-        (str(FILE), "s3.endpoint=x", "--storage-option is for tables and URLs, but a local path was given"),
+        (["inspect", URL], "s3.endpont=x", "no storage option 's3.endpont'. Did you mean s3.endpoint?"),
+        (["inspect", URL], SECRET, "--storage-option is KEY=VALUE"),
+        (["inspect", str(FILE)], "s3.endpoint=x", "is for tables and URLs, but a local path was given"),
+        (["find", str(FILE), "x=1"], "s3.endpoint=x", "for tables and URLs, but a local path was given"),
+        (["find", "db.*", "x=1"], "s3.endpont=x", "there is no storage option 's3.endpont'"),
     ],
 )
-def test_wrong_options_are_refused(url: str, option: str, message: str) -> None:
-    done = run("inspect", url, "--storage-option", option)
+def test_wrong_options_are_refused(words: list[str], option: str, message: str) -> None:
+    done = run(*words, "--storage-option", option)
     assert done.exit_code == 2
     assert message in done.stderr
 

@@ -13,7 +13,16 @@ import typer
 from sidecar.cli import humanize
 from sidecar.cli.many.tables import Cells, draw_lines, warn_of_tables
 from sidecar.cli.many.targets import are_several_tables
-from sidecar.cli.options import At, KeyPlace, chosen_catalog, encryption_keys, is_path, opened_table
+from sidecar.cli.options import (
+    At,
+    KeyPlace,
+    chosen_catalog,
+    encryption_keys,
+    is_path,
+    opened_table,
+    storage_for,
+    storage_options,
+)
 from sidecar.cli.output import SHOWN, error_text, escaped, facts, output
 from sidecar.cli.output import table as table_of
 from sidecar.cli.shell.forms import ResultRows, rows_of
@@ -41,6 +50,10 @@ ValuesFile = Annotated[
     ),
 ]
 
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Let bounds that are the value count as found, and all sidecars be readable.")
+]
+
 
 def find(
     table: FindTarget,
@@ -64,10 +77,7 @@ def find(
         bool,
         typer.Option("--orphans", help="Read data files in the table's folders too that no retained snapshot names."),
     ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Let bounds that are the value count as found, and all sidecars be readable."),
-    ] = False,
+    strict: Strict = False,
     at: At = None,
     keys: KeyPlace = None,
 ) -> None:
@@ -90,8 +100,9 @@ def find(
     from sidecar.reports.finding.values import conditions_from
 
     wanted = conditions_from(conditions or [], None if values is None else str(values))
-    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys(keys))
     is_file = is_path(table) and not table.endswith(".metadata.json")
+    place = storage_for(table) if is_file else None
+    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys(keys), None, place)
     if is_file or not are_several_tables([table]):
         report = find_in_files(table, wanted, options) if is_file else find_with(opened_table(table), wanted, options)
         out.warn(report.warnings)
@@ -99,7 +110,8 @@ def find(
         return
     from sidecar.reports.finding.many import find_in_tables
 
-    many = find_in_tables([table], wanted, replace(options, may_lack=True), chosen_catalog())
+    storage = storage_options(out.choices.storage)
+    many = find_in_tables([table], wanted, replace(options, may_lack=True), chosen_catalog(), **storage)
     warn_of_tables((one.table, text) for one in many.tables for text in one.warnings)
     out.result(many, draw_many, each="tables", rows=_rows(many.tables, "table"), failed=many.exit_code(strict=strict))
 

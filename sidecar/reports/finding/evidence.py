@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
@@ -54,6 +55,7 @@ class FindOptions:
     orphans: bool = False
     encryption_keys: EncryptionKeys | None = None
     threads: int | None = None
+    io: FileIO | None = None
     may_lack: bool = False
     """Whether the table may lack columns: one of many tables need not have all."""
 

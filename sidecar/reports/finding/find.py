@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
@@ -32,7 +33,7 @@ from sidecar.iceberg.deletes.delete_files import DeleteFile, EqualityDeletes
 from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.refs import is_empty, one_version, schema_at, snapshot_id_of
 from sidecar.planning.tasks import plan_tasks
-from sidecar.reading.scanning import reading_errors, reading_threads
+from sidecar.reading.scanning import as_table, reading_errors, reading_threads
 from sidecar.reports.finding.evidence import Evidence, FindOptions, Hit, report_of
 from sidecar.reports.finding.files import Candidate, FileSearch, SnapshotFiles
 from sidecar.reports.finding.orphans import UNNAMED, find_orphans, other_ids
@@ -64,6 +65,7 @@ def find(
     orphans: bool = False,
     encryption_keys: EncryptionKeys | None = None,
     threads: int | None = None,
+    io: FileIO | None = None,
 ) -> FindReport:
     """Find out which data files have rows with one of some values, and give the evidence.
 
@@ -77,13 +79,16 @@ def find(
     ``orphans``: also read data files in the table's folders that no retained snapshot names.
     ``encryption_keys``: open encrypted files and filters.
     ``threads``: how many files are read at once.
+    ``io``: opens plain files.
 
     What cannot be read is in ``not_asked``. Raises :class:`UsageError` for an unknown column or snapshot and a value
     that fits no column, :class:`sidecar.errors.UnsupportedFeatureError` for a column whose type
     cannot be compared.
     """
-    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads)
-    return find_with(table, values, options) if isinstance(table, Table) else find_in_files(table, values, options)
+    options = FindOptions(at, all_snapshots, read_all, orphans, encryption_keys, threads, io)
+    if isinstance(table, Table):
+        return find_with(as_table(table, io), values, options)
+    return find_in_files(table, values, options)
 
 
 @enough_memory()

@@ -15,7 +15,11 @@ from sidecar.reports.finding.results import FindReport, FoundInTables
 
 
 def find_in_tables(
-    names: Iterable[str], values: Mapping[str, object], options: FindOptions, catalog: str | Catalog | None
+    names: Iterable[str],
+    values: Mapping[str, object],
+    options: FindOptions,
+    catalog: str | Catalog | None,
+    **properties: str,
 ) -> FoundInTables:
     """Do :func:`sidecar.find` for each table of names and globs. An error in one does not stop the others.
 
@@ -25,7 +29,7 @@ def find_in_tables(
     found: list[FindReport] = []
     failed: dict[str, SidecarError] = {}
     others: dict[str, SidecarError] = {}
-    for outcome in each_table(names, partial(find_with, values=values, options=options), catalog, others):
+    for outcome in each_table(names, partial(find_with, values=values, options=options), catalog, others, **properties):
         if outcome.result is not None:
             found.append(outcome.result)
         elif outcome.error is not None:

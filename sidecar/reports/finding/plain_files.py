@@ -54,7 +54,7 @@ def find_in_files(paths: Paths, values: Mapping[str, object], options: FindOptio
     started = time.perf_counter()
     if options.at is not None or options.all_snapshots or options.orphans:
         raise UsageError("files have no snapshots and no orphans", hint="Name the table that has them.")
-    conditions, access = AskedValues.of_all(values), Access(None, options.encryption_keys)
+    conditions, access = AskedValues.of_all(values), Access(options.io, options.encryption_keys)
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     found = find_files(named, access, endings=DATA_ENDINGS)
     search = _PlainSearch(conditions, access, options.read_all)
