@@ -158,11 +158,12 @@ def _value_problems(
 
 
 def _never_looked_up(sidecar: SidecarFile) -> str | None:
-    """Return which indexes of a sidecar are compared with no value, as no reader drops a file by them."""
+    """Return which indexes a sidecar has, if it has only such as are compared with no value: none drops a file."""
     entries = chain.from_iterable(segment.entries for segment in sidecar.segments)
     kinds = {KIND_OF_BLOB[entry.blob_type] for entry in entries if entry.blob_type in KIND_OF_BLOB}
-    unasked = sorted(kind.plural for kind in kinds if not kind.answers)
-    return f"{' and '.join(unasked)} are not looked up" if unasked else None
+    if not kinds or any(kind.answers for kind in kinds):
+        return None
+    return f"{' and '.join(sorted(kind.plural for kind in kinds))} are not looked up"
 
 
 def _data_place(entry: ManifestEntry, files: SidecarFiles) -> DataPlace:

@@ -177,13 +177,14 @@ def test_nothing_looked_up_is_not_fine(orc: bool, catalog: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "kinds", "scope"), [("s", ["theta"], "sketches are not looked up"), ("k", ["bloom"], None)]
+    ("column", "kinds", "scope"),
+    [("s", ["theta"], "sketches are not looked up"), ("k", ["bloom"], None), ("k", ["bloom", "theta"], None)],
 )
 def test_a_sidecar_with_nothing_to_look_up_is_fine(
     column: str, kinds: list[str], scope: str | None, catalog: Any
 ) -> None:
     """Sketches drop no file, and a column without a value has none to deny."""
-    table = catalog.create_table(f"db.verify_without_values_{column}", NARROW)
+    table = catalog.create_table(f"db.verify_without_values_{column}_{len(kinds)}", NARROW)
     table.append(pa.table({"k": pa.array([None, None], pa.int64()), "s": ["a", "b"]}))
     sidecar.build(table, [column], kinds=kinds, engine="local")
     found = sidecar.verify(table.refresh(), data=True)
