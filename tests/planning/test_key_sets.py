@@ -9,6 +9,7 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyiceberg.expressions import AlwaysTrue
@@ -176,6 +177,7 @@ def test_columns_and_limits(types: Table) -> None:
         ("fx", [b"abc"], "do not fit"),
         ("ts", [dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)], "not a value of its column"),
         ("tz", [dt.datetime(2024, 1, 1)], "not a value of its column"),
+        ("ts", [pd.Timestamp("2024-01-01T00:00:00.000000001")], "not a value of its column"),
         ("day", [dt.datetime(2024, 1, 1)], "not a value of its column"),
         ("u", ["f79c3e09-677c-4bbd-a479-3f349cb785e7"], "not a value of its column"),
     ],

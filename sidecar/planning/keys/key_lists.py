@@ -75,8 +75,9 @@ def _is_floating(value: Any, kind: ColumnType) -> bool:
 
 
 def _is_moment(value: object, kind: ColumnType) -> bool:
-    """Check a datetime. A datetime has microseconds, so no value fits a type that counts nanoseconds."""
-    return isinstance(value, dt.datetime) and (value.tzinfo is not None) == kind.zoned and kind.unit == "us"
+    """Check a datetime. It has microseconds: none fits a type that counts nanoseconds, no time of pandas has some."""
+    is_fitting = isinstance(value, dt.datetime) and (value.tzinfo is not None) == kind.zoned and kind.unit == "us"
+    return is_fitting and not getattr(value, "nanosecond", 0)
 
 
 _FITS: dict[str, Callable[[Any, ColumnType], bool]] = {
