@@ -48,7 +48,7 @@ _WEB = ("http", "https", "ftp")
 def check_file_url(url: str, io: FileIO | None) -> None:
     """Raise as :func:`check_scheme`, and for ``?``, which is a wildcard in globs and a query in URLs of the web."""
     check_scheme(url, io)
-    if "?" in url and scheme_of(url) not in _WEB:
+    if "?" in url and scheme_of(url) not in _WEB and _cuts(io):
         raise _cut_at("?", url)
 
 
@@ -57,7 +57,7 @@ def check_scheme(url: str, io: FileIO | None) -> None:
 
     A ``FileIO`` of another library may open any URL.
     """
-    if "#" in url:
+    if "#" in url and _cuts(io):
         raise _cut_at("#", url)
     scheme = scheme_of(url)
     if (io is None or type(io).__module__.startswith("pyiceberg.")) and not is_opened(scheme):
@@ -73,6 +73,13 @@ def is_opened(scheme: str) -> bool:
     from pyiceberg.io import SCHEMA_TO_FILE_IO  # local files need none
 
     return scheme == "gcs" or scheme in SCHEMA_TO_FILE_IO
+
+
+def _cuts(io: FileIO | None) -> bool:
+    """Return whether a ``FileIO`` takes a part of a URL for a query: pyiceberg's of Arrow does, and those over it."""
+    checks: object = io
+    is_arrow = any(kind.__module__ == "pyiceberg.io.pyarrow" for kind in type(io).__mro__)
+    return io is None or is_arrow or isinstance(checks, ChecksLocations)
 
 
 def _cut_at(sign: str, url: str) -> UsageError:

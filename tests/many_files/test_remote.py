@@ -107,7 +107,7 @@ def test_a_glob_without_a_match(store: Any, glob: str) -> None:
 def test_a_name_that_pyiceberg_would_cut_is_never_another_file(store: Any, tmp_path: Path) -> None:
     for name in ("a", "a#b.parquet", "a?b.parquet"):
         (tmp_path / "bucket" / name).write_bytes(DATA.read_bytes())
-    for sign in "#?":
+    for sign in "#?" if isinstance(store, ArrowStore) else "":  # fsspec cuts nothing
         cut = f"s3://bucket/a{sign}b.parquet"
         for call in (
             lambda cut: sidecar.scan(cut, io=store),
@@ -118,6 +118,10 @@ def test_a_name_that_pyiceberg_would_cut_is_never_another_file(store: Any, tmp_p
         ):
             with pytest.raises(UsageError, match=f"with '\\{sign}' names another file"):
                 call(cut)
+    if isinstance(store, FsspecStore):
+        (tmp_path / "bucket" / "a").unlink()
+        assert sidecar.find("s3://bucket/a#b.parquet", {"i32_opt": -1999999999}, io=store).answer == "absent"
+        assert sidecar.scan("s3://bucket/a?b.parquet", limit=1, io=store).num_rows == 1
     assert not (tmp_path / "bucket" / "new").exists()
     found = find_files("s3://bucket", Access(store))
     assert len(found.files) == len(NAMES)
