@@ -51,19 +51,8 @@ def make_folder() -> None:
             )
 
 
-def make_people() -> None:
-    """The table ``db.people`` of four files; mails are in no order. The catalog is in ``demo.db``."""
-    catalog = load_catalog("demo", uri="sqlite:///demo.db", warehouse=Path("warehouse").absolute().as_uri())
-    catalog.create_namespace("db")
-    n = np.arange(4000)
-    rows = pa.table({"id": n, "mail": [f"person-{k}@example.com" for k in n * 7919 % 4000]})
-    table = catalog.create_table("db.people", rows.schema)
-    for start in range(0, len(rows), 1000):
-        table.append(rows.slice(start, 1000))
-
-
 def make_nothing() -> None:
-    """README makes its table by itself."""
+    """README and some guides make their tables by themselves."""
 
 
 PREPARED = {
@@ -71,6 +60,6 @@ PREPARED = {
     "schedule": make_shop,
     "upkeep": make_shop,
     "conversions": make_folder,
-    "find": make_people,
+    "find": make_nothing,
 }
 """What makes the files of a page, by its name."""
