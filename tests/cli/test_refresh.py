@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import sidecar
 from sidecar.cli.care.spans import duration, share
 from sidecar.errors import UsageError
+from sidecar.reports.page.writing import PageReport, ReportedTable
 from tests.cli.running import run
 from tests.tables import configure, create_with_rows, new_catalog
 
@@ -58,6 +60,15 @@ def test_what_many_tables_lack_is_one_warning(command: str, catalog: Any) -> Non
     assert warned[0].startswith("warning: 5 tables (db.a, db.b, db.c, ...): no column of the table 'TABLE' is to be")
     few = run(command, "db.a", "db.b", "--engine", "local").stderr
     assert "warning: db.a, db.b: no column of the table 'TABLE' is to be" in few
+
+
+def test_what_a_page_lacks_of_many_tables_is_one_warning(catalog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [ReportedTable(f"db.{name}", f"no db.{name}" if name == "e" else None, ["is damaged"]) for name in "abcde"]
+    monkeypatch.setattr(sidecar, "report", lambda *_, **__: PageReport("page.html", 1, tables, 0.1), raising=False)
+    assert run("report", "db.*").stderr.splitlines() == [
+        "warning: 5 tables (db.a, db.b, db.c, ...): is damaged",
+        "warning: db.e: no db.e",
+    ]
 
 
 def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sidecar.cli import humanize
+from sidecar.cli.many.tables import warn_of_tables
 from sidecar.cli.many.targets import Tables
 from sidecar.cli.options import chosen_catalog
 from sidecar.cli.output import escaped, facts, output
@@ -43,8 +44,7 @@ def report(
     from sidecar import report as write_report
 
     page = write_report(tables, to, catalog=chosen_catalog(), advice=advice)
-    for one in page.tables:
-        out.warn(f"{one.table}: {text}" for text in [*one.warnings, *([one.error] if one.error else [])])
+    warn_of_tables((one.table, text) for one in page.tables for text in [*one.warnings, one.error] if text)
     out.result(page, draw, failed=any(one.error for one in page.tables))
 
 
