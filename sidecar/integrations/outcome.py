@@ -49,7 +49,7 @@ def facts_of(report: CareReport) -> dict[str, int | float | str]:
 def failure_of(report: CareReport) -> str | None:
     """Return why a run has failed, a line for each reason; ``None`` if it has not, as when a table was left alone."""
     lines = [f"{one.table}: {text}" for one in report.tables for text in _failures(one)]
-    return "\n".join(lines + ([] if report.page_error is None else [f"there is no page: {report.page_error}"])) or None
+    return "\n".join([*lines, *report.warnings()]) or None
 
 
 def may_help_to_retry(report: CareReport) -> bool:

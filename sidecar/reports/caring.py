@@ -146,6 +146,10 @@ class CareReport(Result):
         codes = {one.exit_code for one in self.tables}
         return 1 if self.page_error is not None or 1 in codes else max(codes, default=0)
 
+    def warnings(self) -> list[str]:
+        """Return why there is no page although one was asked for. Tables have warnings of their own."""
+        return [] if self.page_error is None else [f"there is no page: {self.page_error}"]
+
     def counts(self) -> dict[str, int]:
         """Return the number of tables, and of those that failed, miss a limit, lack data files or were left alone."""
         return {
@@ -230,7 +234,7 @@ def care(
         except SidecarError as error:
             page_error = error
     result = CareReport(dry_run, done, page, page_error, time.monotonic() - start)
-    log_run(log, result.log_line)
+    log_run(log, result.log_line, result.warnings())
     return result
 
 

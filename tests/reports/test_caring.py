@@ -100,6 +100,16 @@ def test_a_failed_table_does_not_stop_the_others(lake: Any, monkeypatch: pytest.
     assert done.exit_code == 1
 
 
+def test_a_page_that_cannot_be_written_is_said_and_logged(
+    lake: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(caring, "write_page", fail)
+    done = run("care db.t --report lake.html")
+    said = "there is no page: the store is away"
+    assert (done.exit_code, f"warning: {said}" in done.stderr) == (1, True)
+    assert said in caplog.messages
+
+
 def test_a_job_expires_and_deletes(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     append_and_build(lake, 11)
     append_and_build(lake, 12)

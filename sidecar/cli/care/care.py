@@ -78,8 +78,7 @@ def care(
             dry_run=dry_run,
         )
     warn_of_tables((one.table, text) for one in done.tables for text in one.warnings)
-    if done.page_error is not None:
-        out.warn([f"there is no page: {done.page_error}"])
+    out.warn(done.warnings())
     out.result(done, draw, each="tables", exits=[one.exit_code for one in done.tables], failed=done.exit_code)
 
 
