@@ -208,9 +208,10 @@ def reason_of(error: SidecarError) -> str:
     return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
 
 
-def place_and_reason(error: SidecarError) -> str:
-    """Return an error as one line with its offset, so that all checks report it in the same words."""
-    return reason_of(error) if error.offset is None else f"{reason_of(error)} (offset {error.offset})"
+def reason_at(error: SidecarError | None) -> str:
+    """Return an error as one line with its offset, so that all checks use the same words; empty without an error."""
+    where = "" if error is None or error.offset is None else f" (offset {error.offset})"
+    return "" if error is None else reason_of(error) + where
 
 
 def column_hint(name: str, paths: Sequence[str]) -> str:

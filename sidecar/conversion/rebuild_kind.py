@@ -23,7 +23,7 @@ from sidecar.conversion.rebuild import FilterFromArrays, ParquetEvidence, filter
 from sidecar.data_files.open_file import unique_leaves
 from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
 from sidecar.data_files.open_parquet import OpenParquet
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, reason_at
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
@@ -31,7 +31,6 @@ from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.questions.bounds import Unknown
 from sidecar.storage.local import check_unchanged
 
@@ -68,7 +67,7 @@ def take_rebuilt(
                 rate = rates.get((leaf.index, unit))
                 place = IndexPlace(file.name, unit, leaf.own_path, BLOOM)
                 if isinstance(found, SidecarError):
-                    outcome = place.without_index(reason_of(found), isinstance(found, DamagedFileError), rate)
+                    outcome = place.without_index(reason_at(found), isinstance(found, DamagedFileError), rate)
                 else:
                     into.add_filter(key, first + unit, found.encoding, found.filter)
                     outcome = Outcome(*place, found.way, found.filter.num_bytes, rate, found.filter.estimated_fpp())

@@ -29,7 +29,7 @@ from sidecar.conversion.matching.match import Finder, Match
 from sidecar.conversion.restore import StoredEntry, every_part, stored_entries
 from sidecar.data_files.formats import opened_file
 from sidecar.data_files.open_file import DataLeaf, OpenFile
-from sidecar.errors import Problem, SidecarError, UsageError, place_and_reason, problem_in
+from sidecar.errors import Problem, SidecarError, UsageError, problem_in, reason_at
 from sidecar.filters.arrays import Ordinals
 from sidecar.questions.value_check import ValueCheck, ValuesLookedUp
 from sidecar.storage.source import Source
@@ -71,7 +71,7 @@ def place_problems(
                     matches = finder.find_live(place.listed, identity_of(file))
                     yield from value_problems_of(file, matches, pool, check)
             except SidecarError as error:
-                yield problem_in(place.path, place_and_reason(error), error.column)
+                yield problem_in(place.path, reason_at(error), error.column)
 
 
 def _units(sidecar: SidecarFile, places: Sequence[DataPlace]) -> Ordinals:
@@ -90,7 +90,7 @@ def load_filters(pool: FilterPool, sidecar: SidecarFile, units: Ordinals) -> Ite
                     pool.load_group(bundle, group, wanted)
             except SidecarError as error:
                 column = sidecar.damage.column(field_id)
-                yield problem_in(sidecar.source.name, place_and_reason(error), column)
+                yield problem_in(sidecar.source.name, reason_at(error), column)
 
 
 def value_problems_of(
@@ -121,7 +121,7 @@ def value_problems_of(
                         texts += column.index_problems(unit, entry.stored, entry.is_proven, check)
                     yield from (problem_in(file.name, f"sidecar: {text}", leaf.own_path, unit) for text in texts)
             except SidecarError as error:
-                text = f"sidecar: values could not be looked up: {place_and_reason(error)}"
+                text = f"sidecar: values could not be looked up: {reason_at(error)}"
                 yield problem_in(file.name, text, leaf.own_path)
 
 
@@ -155,7 +155,7 @@ def verify_against(
                 with opened_file(access, path) as file:
                     problems += value_problems_of(file, matches, pool, check)
             except SidecarError as error:
-                problems.append(problem_in(path, place_and_reason(error), error.column))
+                problems.append(problem_in(path, reason_at(error), error.column))
     seen = {match.number for matches in found.values() for match in matches}
     return problems, replace(check.looked_up(), files_not_given=sidecar.num_files - len(seen))
 
@@ -170,7 +170,7 @@ def _find(
             with opened_file(access, path) as file:
                 matches = finder.find(identity_of(file))
         except SidecarError as error:
-            problems.append(problem_in(path, f"sidecar: {place_and_reason(error)}", error.column))
+            problems.append(problem_in(path, f"sidecar: {reason_at(error)}", error.column))
             continue
         for match in matches:
             other = taken.setdefault(match.number, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sidecar.errors import SidecarError, StorageError, place_and_reason
+from sidecar.errors import SidecarError, StorageError, reason_at
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.parquet.bounds import find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -55,7 +55,7 @@ def ask_pages(source: Source, footer: Footer, chunk: ColumnChunk, given: GivenIn
     except StorageError:
         raise
     except SidecarError as error:
-        return ChunkCheck(not_compared=place_and_reason(error))
+        return ChunkCheck(not_compared=reason_at(error))
     return ChunkCheck(
         len(scanned.pages),
         0 if lookup is None else lookup.asked,

@@ -15,7 +15,7 @@ from sidecar.bundle.kinds.declared import BLOOM, PAGE_INDEX, IndexKind
 from sidecar.bundle.model import UnitEntry
 from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.orc_column import OrcColumnPart
-from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError
+from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, reason_at
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS, check_embeddable
 from sidecar.orc.iceberg_values import orc_values, zone_doubt
@@ -23,7 +23,6 @@ from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
@@ -232,7 +231,7 @@ class OpenOrc:
         """Yield each unit of a part: one problem cost all of them their index."""
         for unit in self.part_units(part):
             yield OwnIndex(
-                unit, leaf, kind, False, reason=reason_of(problem), damaged=isinstance(problem, DamagedFileError)
+                unit, leaf, kind, False, reason=reason_at(problem), damaged=isinstance(problem, DamagedFileError)
             )
 
     def index_kind(self, part: int, leaf: Any, resolution: str) -> RowIndexKind:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, decode_row_index
 from sidecar.data_files.open_file import OwnIndex
-from sidecar.errors import SidecarError, UsageError, place_and_reason
+from sidecar.errors import SidecarError, UsageError, reason_at
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc.bloom import OrcBloomFilter
@@ -92,7 +92,7 @@ class OrcColumnPart:
         try:
             statistics = decode_row_index(stored, self._stripe.row_groups[group].rows).statistics
         except SidecarError as error:
-            yield f"row index: {place_and_reason(error)}"
+            yield f"row index: {reason_at(error)}"
             return
         if statistics is not None and entries is not None:
             false = [statistics.contradiction] if statistics.contradiction else []

@@ -10,7 +10,7 @@ from sidecar.bundle.filters.rules import AnyFilter
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
 from sidecar.data_files.chunk_check import ChunkCheck, GivenIndexes, ask_pages
 from sidecar.data_files.open_file import OwnIndex
-from sidecar.errors import SidecarError, place_and_reason
+from sidecar.errors import SidecarError, reason_at
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter
@@ -65,7 +65,7 @@ class ParquetColumnPart:
                 hashes = hash_orc(values.drop_null(), encoding, twins=False)
                 asked, denied = asked + len(hashes), denied + len(hashes) - int(found.check(hashes).sum())
         except SidecarError as error:
-            yield f"Bloom filter: values could not be looked up: {place_and_reason(error)}"
+            yield f"Bloom filter: values could not be looked up: {reason_at(error)}"
             return
         check.values += asked
         if denied:

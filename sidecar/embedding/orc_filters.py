@@ -22,7 +22,7 @@ import pyarrow as pa
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.conversion.outcome import CONVERTED, EXACT, NONE, VALUES, Outcome, Way
 from sidecar.conversion.reuse import NEVER, FilterRules
-from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError
+from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, UsageError, reason_at
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter, insert_groups, size_for
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -30,7 +30,6 @@ from sidecar.orc.decode import LeafCursor
 from sidecar.orc.embed import FILTER_STREAMS, encode_filters
 from sidecar.orc.index_streams import MAX_STREAM, StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
@@ -89,7 +88,7 @@ class _OldFilters:
     @property
     def defect(self) -> str:
         """Why the filters may not stay; empty if they may."""
-        reason = reason_of(self.index.filters_problem)
+        reason = reason_at(self.index.filters_problem)
         return reason or next((found.reason for found in self.index.filters or () if not found.trusted), "")
 
     @property
@@ -256,7 +255,7 @@ class OrcFilterMaker:
         except StorageError:
             raise
         except SidecarError as error:
-            self._record_outcomes(work, old, reason=reason_of(error), damaged=isinstance(error, DamagedFileError))
+            self._record_outcomes(work, old, reason=reason_at(error), damaged=isinstance(error, DamagedFileError))
             return
         work.new[old.column.id] = encode_filters(filters, self._tail)
         self._record_outcomes(work, old, CONVERTED if same else VALUES, filters)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in
+from sidecar.errors import DamagedFileError, Problem, SidecarError, UsageError, column_hint, problem_in, reason_at
 from sidecar.filters.literals import LiteralValue, as_literal
 from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.file_info import (
@@ -28,7 +28,6 @@ from sidecar.orc.row_index import positions_of
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.bounds import cannot_hold
 from sidecar.orc.statistics.column_statistics import Bound
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe, read_tail
@@ -56,7 +55,7 @@ def inspect_file(source: Source) -> OrcFileInfo:
             not_believed += _false_entries(tail, stripe, indexes, len(units))
             units += _units(tail, footer, indexes)
         except SidecarError as error:
-            problem = reason_of(error)
+            problem = reason_at(error)
         stripes.append(_stripe(tail, stripe, footer, problem))
     return OrcFileInfo(
         file=tail.name,
@@ -136,7 +135,7 @@ def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_grou
     stream = index.streams.get("ROW_INDEX")
     if stream is None:
         return None
-    unread = OrcRowIndexInfo(offset=stream.offset, length=stream.length, reason=reason_of(index.row_index_problem))
+    unread = OrcRowIndexInfo(offset=stream.offset, length=stream.length, reason=reason_at(index.row_index_problem))
     if index.row_index is None:
         return unread
     column = index.column
@@ -144,7 +143,7 @@ def _row_index(tail: OrcTail, footer: StripeFooter, index: StripeIndex, row_grou
         found = index.statistics(row_group)
         unread = replace(unread, positions=positions_of(index.row_index, row_group, column, tail, footer))
     except SidecarError as error:
-        return replace(unread, reason=reason_of(error))
+        return replace(unread, reason=reason_at(error))
     if found is None:
         return replace(unread, reason="no statistics")
     return replace(
@@ -177,7 +176,7 @@ def _filter(index: StripeIndex, row_group: int) -> OrcFilterInfo | None:
     if index.filters_problem is None:
         return None
     stream = index.streams.get("BLOOM_FILTER_UTF8") or index.streams["BLOOM_FILTER"]
-    return _unread(stream.kind, stream.offset, stream.length, reason_of(index.filters_problem))
+    return _unread(stream.kind, stream.offset, stream.length, reason_at(index.filters_problem))
 
 
 def _unread(kind: str, offset: int, length: int, reason: str) -> OrcFilterInfo:
@@ -253,7 +252,7 @@ def _probe_stripe(
         footer = read_stripe_footer(source, tail, stripe)
         index = read_indexes(source, tail, footer, [column.id], statistics)[column.id]
     except SidecarError as error:
-        problem = reason_of(error)
+        problem = reason_at(error)
     for group in range(len(stripe.row_groups)):
         might: bool | None = None
         reason = problem
@@ -276,7 +275,7 @@ def ask_row_group(index: StripeIndex, group: int, value: LiteralValue) -> tuple[
     if excluded := cannot_hold(statistics, value, iceberg_type, column):
         return False, excluded
     if index.filters is None:
-        return None, reason_of(index.filters_problem) or "no filter"
+        return None, reason_at(index.filters_problem) or "no filter"
     found = index.filters[group]
     if not found.trusted or found.filter is None or found.encoding is None:
         return None, found.reason

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sidecar.errors import SidecarError
+from sidecar.errors import SidecarError, reason_at
 from sidecar.orc.protobuf import Message
 from sidecar.orc.row_index import MOST_KEPT, RowIndex, RowIndexEntry, positions_in
 from sidecar.orc.schema import OrcColumn
@@ -31,14 +31,6 @@ _MOST_NAMED = 1000
 
 
 _Positions = dict[str, tuple[int, ...]]
-
-
-def reason_of(error: SidecarError | None) -> str:
-    """Return an error in one line, without file and column, which the result names elsewhere."""
-    if error is None:
-        return ""
-    parts = (("offset", error.offset), ("expected", error.expected), ("found", error.found))
-    return "; ".join([error.what, *(f"{name} {value}" for name, value in parts if value is not None)])
 
 
 @dataclass(frozen=True)
@@ -165,7 +157,7 @@ class RowIndexClaims:
                 what, before = self._position_problem(group, entry, before)
             except SidecarError as error:
                 together.add(None)
-                of_group[group] = f"ROW_INDEX: {reason_of(error)}"
+                of_group[group] = f"ROW_INDEX: {reason_at(error)}"
             else:
                 doubt = self._statistics_problem(group, entry, together)
                 if what or doubt:
@@ -184,7 +176,7 @@ class RowIndexClaims:
                 if what:
                     return what
         except SidecarError as error:
-            return reason_of(error)
+            return reason_at(error)
         return ""
 
     def _statistics_problem(self, group: int, entry: RowIndexEntry, together: PartStatistics) -> str:
@@ -193,7 +185,7 @@ class RowIndexClaims:
             found = self._known[group] if group in self._known else self._keep(group, entry)
         except SidecarError as error:
             together.add(None)
-            return reason_of(error)
+            return reason_at(error)
         outside = together.add(found)
         return outside if found is None else found.contradiction or outside
 

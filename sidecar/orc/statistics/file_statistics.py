@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from sidecar.errors import DamagedFileError, Problem, SidecarError, located, problem_in
+from sidecar.errors import DamagedFileError, Problem, SidecarError, located, problem_in, reason_at
 from sidecar.orc.protobuf import decode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.column_statistics import ColumnStatistics, Extent, decode_statistics, unknown_statistics
-from sidecar.orc.statistics.contradictions import Contradictions, PartStatistics, reason_of
+from sidecar.orc.statistics.contradictions import Contradictions, PartStatistics
 from sidecar.orc.tail import OrcTail, Stripe, read_stripe_statistics
 from sidecar.storage.source import Source
 
@@ -164,7 +164,7 @@ class FileStatistics:
                 found = statistics(column)
                 what = "" if found is None else found.contradiction
             except SidecarError as error:
-                what = reason_of(error)
+                what = reason_at(error)
             if what:
                 named.add(column.id)
                 yield _Finding(stripe, column, what)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from sidecar.errors import reason_at
 from sidecar.orc.chunk_map import ChunkMap
 from sidecar.orc.index_streams import FoundOrcFilter, StripeIndex
 from sidecar.orc.row_index import positions_of
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.stripe import StripeFooter
 from sidecar.orc.tail import JAVA, OrcTail
 
@@ -22,7 +22,7 @@ LEGACY_TEXT = "text is in the charset of the writing machine, so readers with an
 def index_problems(tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps: dict[str, ChunkMap]) -> Found:
     """Yield the problems of row index and filters; ``maps`` has the chunks of the column's readable data streams."""
     if index.row_index_problem is not None:
-        yield None, f"ROW_INDEX: {reason_of(index.row_index_problem)}"
+        yield None, f"ROW_INDEX: {reason_at(index.row_index_problem)}"
     if index.row_index is not None:
         contradictions = index.contradictions
         if contradictions.of_all:
@@ -30,7 +30,7 @@ def index_problems(tail: OrcTail, footer: StripeFooter, index: StripeIndex, maps
         yield from contradictions.of_part.items()
         yield from _position_problems(tail, footer, index, maps)
     if index.filters_problem is not None:
-        yield None, f"Bloom filter: {reason_of(index.filters_problem)}"
+        yield None, f"Bloom filter: {reason_at(index.filters_problem)}"
     by_stream = {found[0].stream_kind: found for found in (index.legacy_filters, index.filters) if found}
     for kind, found in by_stream.items():
         yield from _filter_problems(tail, index.column, kind, found, alone=len(by_stream) == 1)

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sidecar.errors import SidecarError, StorageError, UsageError
+from sidecar.errors import SidecarError, StorageError, UsageError, reason_at
 from sidecar.filters.orc.array_hash import hash_orc
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
@@ -24,7 +24,6 @@ from sidecar.orc.decode import LeafCursor, read_row_groups
 from sidecar.orc.index_streams import BLOOM_FILTER_UTF8, FoundOrcFilter, StripeIndex
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics.column_statistics import ColumnStatistics
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.stripe import StripeFooter, read_stripe_footer
 from sidecar.orc.tail import OrcTail, Stripe
 from sidecar.orc.trust import hashes_wrongly, writer_doubt
@@ -97,7 +96,7 @@ def value_problems(
                 stripe.add(comparison.observed)
                 yield from ((group.ordinal, text) for text in comparison.problems())
     except SidecarError as error:
-        yield None, f"values could not be read: {reason_of(error)}"
+        yield None, f"values could not be read: {reason_at(error)}"
 
 
 class _RowGroupCheck:

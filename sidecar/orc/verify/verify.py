@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from sidecar.errors import Problem, SidecarError, problem_in
+from sidecar.errors import Problem, SidecarError, problem_in, reason_at
 from sidecar.orc.chunk_map import ChunkMap, map_chunks
 from sidecar.orc.decode import has_own_values
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.schema import OrcColumn
-from sidecar.orc.statistics.contradictions import reason_of
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import MAGIC, OrcTail, Stripe, read_tail
@@ -36,17 +35,17 @@ def verify_file(source: Source, values: ValueCheck | None = None) -> list[Proble
     try:
         tail = read_tail(source)
     except SidecarError as error:
-        return [problem_in(source.name, reason_of(error))]
+        return [problem_in(source.name, reason_at(error))]
     problems: list[Problem] = []
     statistics = FileStatistics(source, tail)
     if statistics.problem is not None:
-        problems.append(problem_in(tail.name, f"metadata: {reason_of(statistics.problem)}"))
+        problems.append(problem_in(tail.name, f"metadata: {reason_at(statistics.problem)}"))
     problems += _tail_problems(source, tail, statistics)
     problems += statistics.problems()
     try:
         groups = tail.num_row_groups
     except SidecarError as error:
-        return [*problems, problem_in(tail.name, reason_of(error))]
+        return [*problems, problem_in(tail.name, reason_at(error))]
     chosen: list[int] = []
     if values is not None and groups > MAX_UNITS:
         what = f"the values are not checked: the file has {groups} row groups, more than {MAX_UNITS}"
@@ -133,7 +132,7 @@ class _StripeCheck:
         try:
             footer = read_stripe_footer(self.source, self.tail, self.stripe)
         except SidecarError as error:
-            yield self._problem(f"stripe footer: {reason_of(error)}")
+            yield self._problem(f"stripe footer: {reason_at(error)}")
             return
         yield from self._lengths(footer)
         yield from self._column_count()
@@ -144,7 +143,7 @@ class _StripeCheck:
                 if values is not None:
                     yield from self._values(footer, index, groups, values)
             except SidecarError as error:
-                yield self._problem(reason_of(error), column)
+                yield self._problem(reason_at(error), column)
 
     def _values(
         self,
@@ -206,7 +205,7 @@ class _StripeCheck:
             try:
                 maps[stream.kind] = map_chunks(self.source, self.tail, stream)
             except SidecarError as error:
-                yield self._problem(f"{stream.kind}: {reason_of(error)}", column)
+                yield self._problem(f"{stream.kind}: {reason_at(error)}", column)
         filters = index.filters or []
         if any(f.reason for f in filters) and deny_nothing(self.source, self.tail, self.stripe, column, filters):
             index = replace(index, filters=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from sidecar.errors import Problem, SidecarError, located, place_and_reason, problem_in, reason_of
+from sidecar.errors import Problem, SidecarError, located, problem_in, reason_at, reason_of
 from sidecar.parquet.bloom import FoundFilter, read_bloom_filters
 from sidecar.parquet.chunk_statistics import footer_findings
 from sidecar.parquet.encrypted.body import IN_CLEAR, has_plain_filter
@@ -133,7 +133,7 @@ def _page_problems(source: Source, chunk: ColumnChunk) -> Iterator[str]:
                 reader.body(page)
                 values += page.num_values if page.is_data else 0
     except SidecarError as error:
-        yield place_and_reason(error)
+        yield reason_at(error)
         return
     if values != chunk.num_values:
         yield f"num_values is {chunk.num_values}, the pages have {values} values"

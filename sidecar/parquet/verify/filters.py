@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sidecar.errors import SidecarError, StorageError, place_and_reason
+from sidecar.errors import SidecarError, StorageError, reason_at
 from sidecar.filters.block_filter import BlockFilter
 from sidecar.filters.leaf import Leaf
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -48,7 +48,7 @@ def value_problems(
     try:
         scanned = take_values(source, chunk, footer.row_groups[chunk.row_group].num_rows, lookup)
     except SidecarError as error:
-        yield place_and_reason(error)
+        yield reason_at(error)
         return
     if check is not None:
         check.values += lookup.asked

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from sidecar.errors import DamagedFileError, Problem, SidecarError, place_and_reason, problem_in, reason_of
+from sidecar.errors import DamagedFileError, Problem, SidecarError, problem_in, reason_at, reason_of
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.page_indexes.build import ScannedChunk, ScannedPage, lost_nan, nan_counts, scan_chunk
@@ -93,7 +93,7 @@ def _against_pages(
     try:
         scanned = scan_chunk(source, footer, chunk)
     except SidecarError as error:
-        yield place_and_reason(error)
+        yield reason_at(error)
         return
     if isinstance(offset, OffsetIndex):
         is_arrow = (footer.created_by or "").startswith("parquet-cpp")

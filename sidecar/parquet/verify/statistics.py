@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sidecar.errors import SidecarError, place_and_reason
+from sidecar.errors import SidecarError, reason_at
 from sidecar.parquet.bounds import Ordering, find_ordering
 from sidecar.parquet.chunk_statistics import stated_bounds
 from sidecar.parquet.footer import ColumnChunk, Footer
@@ -27,7 +27,7 @@ def value_statistics_problems(source: Source, footer: Footer, chunk: ColumnChunk
     try:
         scanned = scan_chunk(source, footer, chunk)
     except SidecarError as error:
-        yield place_and_reason(error)
+        yield reason_at(error)
         return
     yield from _null_problems(chunk, bounds, scanned.pages)
     ordering = find_ordering(footer, chunk.leaf)
