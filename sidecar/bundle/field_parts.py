@@ -44,6 +44,14 @@ class FieldPart(Protocol):
     def properties(self) -> Mapping[str, str]:
         """The properties of the blobs."""
 
+    @property
+    def key(self) -> FieldKey | None:
+        """The key that encrypts the blobs; ``None`` for plaintext."""
+
+    @property
+    def size(self) -> int:
+        """About the bytes of the blobs: segments are merged or stay apart by these."""
+
     def blobs(self, header: SegmentHeader, units: SegmentUnits) -> Iterator[NewBlob]:
         """Yield the blobs; each is written before the next one is asked for.
 

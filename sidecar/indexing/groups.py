@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexGroup, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.index_toc import IndexGroup
+from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexMember, plan_page_indexes
 from sidecar.bundle.indexes.row_indexes import (
     FieldRowIndexes,
-    RowIndexGroup,
     RowIndexKind,
     RowIndexMember,
     plan_row_indexes,
@@ -22,8 +23,8 @@ from sidecar.indexing.assemble import SegmentUnit, StageResults
 from sidecar.indexing.slices import GroupTask, KeptIndexes, part_step
 from sidecar.indexing.stage_one.data_file import described
 
-PlannedIndexes = tuple[int, list[PageIndexGroup], list[RowIndexGroup]]
-"""A field id, and the groups of its page indexes and row indexes."""
+PlannedIndexes = tuple[int, type[FieldIndexes], Sequence[IndexGroup[Any]]]
+"""A field id, and the groups of its page indexes or of its row indexes."""
 
 
 def group_tasks(
@@ -50,8 +51,8 @@ def group_tasks(
 
 
 def index_groups(indexed: StageResults, columns: Sequence[TableColumn]) -> list[PlannedIndexes]:
-    """Return (field id, groups of page indexes, groups of row indexes) for each field that has such indexes."""
-    planned = []
+    """Return the groups of page indexes, and those of row indexes, of each field that has some."""
+    planned: list[PlannedIndexes] = []
     for column in columns:
         pages, rows = [], []
         for ordinal, unit in enumerate(indexed.units):
@@ -64,8 +65,10 @@ def index_groups(indexed: StageResults, columns: Sequence[TableColumn]) -> list[
             else:
                 lengths = record.column_length, record.length - record.column_length
                 pages.append(PageIndexMember(ordinal, kind, *lengths))
-        if pages or rows:
-            planned.append((column.field_id, plan_page_indexes(pages), plan_row_indexes(rows)))
+        if pages:
+            planned.append((column.field_id, FieldPageIndexes, plan_page_indexes(pages)))
+        if rows:
+            planned.append((column.field_id, FieldRowIndexes, plan_row_indexes(rows)))
     return planned
 
 
@@ -81,29 +84,19 @@ def field_indexes(
     ``keys`` has the keys of fields with encrypted bundles. ``plaintext`` are the fields whose blobs are marked as
     plaintext of encrypted columns.
     """
-    for field_id, pages, rows in groups:
-        marks = keys.get(field_id), properties_of(field_id in plaintext)
-        if pages:
-            yield FieldPageIndexes(field_id, pages, _page_entries(pages, field_id, indexed, kept), *marks)
-        if rows:
-            yield FieldRowIndexes(field_id, rows, _row_entries(rows, field_id, indexed, kept), *marks)
+    for field_id, part, own in groups:
+        entries = _entries(own, field_id, indexed, kept)
+        yield part(field_id, own, entries, keys.get(field_id), properties_of(field_id in plaintext))
 
 
-def _page_entries(
-    groups: Sequence[PageIndexGroup], field_id: int, indexed: StageResults, kept: KeptIndexes
-) -> Iterator[tuple[bytes, bytes]]:
-    units = [unit for group in groups for unit in group.units.tolist()]
-    keys = [_key(indexed.units[unit], field_id) for unit in units]
-    for unit, data in zip(units, kept.page_indexes(keys), strict=True):
-        length = indexed.units[unit].pages[field_id].column_length
-        yield data[:length], data[length:]
-
-
-def _row_entries(
-    groups: Sequence[RowIndexGroup], field_id: int, indexed: StageResults, kept: KeptIndexes
-) -> Iterator[tuple[bytes]]:
+def _entries(
+    groups: Sequence[IndexGroup[Any]], field_id: int, indexed: StageResults, kept: KeptIndexes
+) -> Iterator[Sequence[bytes]]:
+    """Yield the parts of each entry: ColumnIndex and OffsetIndex, or a RowIndexEntry."""
     keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
-    return ((data,) for data in kept.page_indexes(keys))
+    lengths = (own for group in groups for own in group.lengths.tolist())
+    for data, (first, *others) in zip(kept.page_indexes(keys), lengths, strict=True):
+        yield (data[:first], data[first:]) if others else (data,)
 
 
 def tails(task: GroupTask, indexed: StageResults) -> list[bytes]:

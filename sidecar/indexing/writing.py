@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from itertools import chain
 
 from pyiceberg.table import Table
 
 from sidecar.bundle.envelopes.encryption import FieldKey
+from sidecar.bundle.field_parts import FieldPart
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.slicing import tail_piece
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB
@@ -31,7 +31,7 @@ from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.sketches.count_marks import COUNTS_PROPERTY, CountMarks, digest_of_counts
 from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import kept_entries, write_segment
+from sidecar.bundle.writer import kept_entries
 from sidecar.conversion.protection import properties_of
 from sidecar.errors import StorageError
 from sidecar.failpoints import hit
@@ -41,7 +41,6 @@ from sidecar.iceberg.statistics_files.merge import KeptSketch, is_our_theta
 from sidecar.iceberg.statistics_files.registering import Registration, register
 from sidecar.indexing.assemble import Selection, StageResults, kinds_of, units_table
 from sidecar.indexing.groups import (
-    PlannedIndexes,
     expected_false_units,
     field_indexes,
     group_tasks,
@@ -108,30 +107,26 @@ class Registrar:
             """Write our blobs. If another commit comes between, it is called again and slices again."""
             keys = self._keys(header)
             tasks_of = group_tasks(indexed, self.plan.columns, header.segment_id, keys)
-
-            def write_new(to: PuffinWriter) -> list[TocEntry]:
-                hit("build: write new segment")
-                slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks])
-                fields = (
-                    FieldBundle(
-                        field_id,
-                        [task.group for task in tasks],
-                        _pages(tasks, slices, indexed),
-                        self.plan.options.of(field_id).fpp,
-                        expected_false_units(indexed, field_id),
-                        keys.get(field_id),
-                        properties_of(field_id in plaintext),
-                    )
-                    for field_id, tasks in tasks_of.items()
+            slices = self.kept.slices([t for tasks in tasks_of.values() for t in tasks])
+            filters = (
+                FieldBundle(
+                    field_id,
+                    [task.group for task in tasks],
+                    _pages(tasks, slices, indexed),
+                    self.plan.options.of(field_id).fpp,
+                    expected_false_units(indexed, field_id),
+                    keys.get(field_id),
+                    properties_of(field_id in plaintext),
                 )
-                own = field_indexes(indexes, indexed, self.kept, keys, plaintext)
-                return write_segment(to, header, units, chain(own, fields, sketches), **place)
-
+                for field_id, tasks in tasks_of.items()
+            )
+            own = field_indexes(indexes, indexed, self.kept, keys, plaintext)
+            parts: list[FieldPart] = [*own, *filters, *sketches]
             carried = self._carried(carrier, replaced)
             new = None
             # A sidecar has a segment at least: if none is carried, one without files is written.
             if selection.files or (self.plan.columns and not carried):
-                new = NewSegment(write_new, _planned_size(tasks_of, indexes), self._key_metadata(tasks_of, indexes))
+                new = NewSegment(header, units, parts)
             entries = carrier.write(writer, carried, new, place)
             hit("build: segments written")
             self._describe_run(writer, replaced, indexed, carrier.lost)
@@ -243,15 +238,6 @@ class Registrar:
         found = {c.field_id: self.prepared.protection.key_for(c.path, *place, c.field_id) for c in self.plan.columns}
         return {field_id: key for field_id, key in found.items() if key is not None}
 
-    def _key_metadata(
-        self, groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]
-    ) -> dict[int, bytes | None]:
-        """Return the metadata of the key of each new blob, by field id."""
-        paths = {column.field_id: column.path for column in self.plan.columns}
-        fields = {*groups, *(field_id for field_id, _, _ in indexes)}
-        keys = self.prepared.protection.keys
-        return {i: None if keys is None else keys.bundle_keys.get(paths[i]) for i in fields}
-
     def _carried(self, carrier: SegmentCarrier, replaced: Sequence[PuffinReader]) -> list[SourceSegment]:
         """Return the segments of the earlier sidecar, and those that other builds have registered meanwhile."""
         wanted = partial(_is_wanted, self.table, self.plan, self.earlier)
@@ -271,13 +257,6 @@ class Registrar:
             known |= {segment.id for segment in new}
             carried += (SourceSegment(now, segment, wanted) for segment in new)
         return carried
-
-
-def _planned_size(groups: Mapping[int, Sequence[GroupTask]], indexes: Sequence[PlannedIndexes]) -> int:
-    """Return the bytes of the filters and indexes of a new segment."""
-    filters = sum(task.group.layout.length for tasks in groups.values() for task in tasks)
-    lengths = [group.lengths for _, pages, rows in indexes for own in (pages, rows) for group in own]
-    return filters + sum(int(length.sum()) for length in lengths)
 
 
 def _without_dropped_groups(earlier: ReusableSidecar, old: SidecarFile) -> dict[str, list[FieldSketches]]:

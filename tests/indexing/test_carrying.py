@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,10 @@ from sidecar.bundle.verify import verify_sidecar
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.iceberg.statistics_files import registering
 from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
+from sidecar.indexing.previous import carrying
 from sidecar.indexing.previous.carrying import SegmentCarrier
+from sidecar.puffin.reader import PuffinReader
+from sidecar.puffin.types import THETA_GROUPS
 from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from tests.indexing.cases import filters_of, sidecar_of
@@ -130,6 +134,22 @@ def test_new_filters_join_the_delta_with_their_bytes(table: Any) -> None:
     assert {key: after[key] for key in before} == before
     assert len(after) == 10
     assert_plans_are_right(table)
+
+
+def test_sketches_count_for_what_a_new_segment_would_write_again(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    arrange = carrying.arrange
+
+    def noted(carried: Any, new_size: int, into_one: bool) -> Any:
+        sizes.append(new_size)
+        return arrange(carried, new_size, into_one)
+
+    monkeypatch.setattr(carrying, "arrange", noted)
+    report = append_and_build(table, 0, "k", "s", kinds=["theta"])
+    with closing(LocalSource(local_path(report.statistics_path) or "")) as source:
+        blobs = PuffinReader(source).metadata.blobs
+    stored = sum(blob.length for blob in blobs if blob.type == THETA_GROUPS)
+    assert [stored / 2 < size < stored for size in sizes] == [True]
 
 
 def test_segments_of_other_columns_become_one_that_knows_what_it_lacks(table: Any) -> None:

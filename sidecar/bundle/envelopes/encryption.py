@@ -210,7 +210,7 @@ class FieldKey:
             raise UsageError("the key metadata is too long", expected=MAX_KEY_METADATA, found=len(key_metadata))
         self._data_key = os.urandom(len(master_key))
         self._master_key = master_key
-        self._key_metadata = key_metadata
+        self.metadata = key_metadata
         self._owner = table_uuid, segment_id, field_id
         self.place = BlobContext(segment_id, field_id, Cipher(self._data_key, table_uuid, modules_per_key))
         """Seals the pieces. Can be pickled for other processes, which get the data key but not the master key."""
@@ -220,7 +220,7 @@ class FieldKey:
         from sidecar.crypto.aes import encrypt_gcm
 
         aad = _wrap_aad(Owner(*self._owner, purpose, digest_of(units_toc), digest_of(toc)))
-        return Lock(self._key_metadata, encrypt_gcm(self._master_key, self._data_key, aad))
+        return Lock(self.metadata, encrypt_gcm(self._master_key, self._data_key, aad))
 
 
 class KeyRing:

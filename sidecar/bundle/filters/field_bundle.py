@@ -37,6 +37,11 @@ class FieldBundle:
     key: FieldKey | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """See :class:`sidecar.bundle.field_parts.FieldPart`."""
+        return sum(group.layout.length for group in self.groups)
+
     def place(self, segment_id: bytes) -> BlobContext:
         """Return the context of the pieces, encrypted if there is a key."""
         return BlobContext(segment_id, self.field_id) if self.key is None else self.key.place

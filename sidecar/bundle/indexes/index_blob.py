@@ -75,6 +75,11 @@ class FieldIndexes:
     key: FieldKey | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """See :class:`sidecar.bundle.field_parts.FieldPart`."""
+        return sum(int(group.lengths.sum()) for group in self.groups)
+
     def blobs(self, header: SegmentHeader, units: SegmentUnits) -> Iterator[NewBlob]:
         """Yield the one blob: see :meth:`sidecar.bundle.field_parts.FieldPart.blobs`."""
         form, key = self.form, self.key

@@ -24,8 +24,7 @@ When sidecar gets a new kind:
    column and fills a ``ColumnResult``, and ``Options`` says which kinds are asked for. ``_column`` and ``_absent`` in
    ``indexing/stage_one/tasks.py`` put the result into the record of the column. A kind with records of its own needs
    ``collect`` and ``SegmentUnit.records`` in ``indexing/assemble.py`` too. ``indexing/groups.py`` makes the parts of
-   the records, and ``Registrar.register`` in ``indexing/writing.py`` writes them. ``_key_metadata`` there must have
-   the keys of the new blobs, and ``_planned_size`` their bytes: by these, segments are merged or stay apart.
+   the records, and ``Registrar.register`` in ``indexing/writing.py`` writes them.
    ``indexing/report.py`` and ``cli/build.py`` say in their own words what was built: ``add_stage_one`` takes the
    reason of a failed file from the record, and the help of ``--kinds`` names the kinds.
 5. A kind that answers conditions must be asked. ``answers`` alone makes no plan ask it:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,12 @@ class FieldSketches:
     field_id: int
     groups: Sequence[SketchGroup]
     properties: Mapping[str, str] = field(default_factory=dict)
+    key: ClassVar[None] = None
+
+    @property
+    def size(self) -> int:
+        """See :class:`sidecar.bundle.field_parts.FieldPart`."""
+        return sum(len(group.sketch) for group in self.groups)
 
     def blobs(self, header: SegmentHeader, units: SegmentUnits) -> Iterator[NewBlob]:
         """Yield the one blob, never encrypted: see :meth:`sidecar.bundle.field_parts.FieldPart.blobs`.

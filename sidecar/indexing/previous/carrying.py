@@ -7,7 +7,7 @@ be merged, because a key is missing or it is not understood, is copied as it is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
@@ -16,18 +16,18 @@ import numpy as np
 from pyiceberg.table import Table
 
 from sidecar.access import Access
-from sidecar.bundle.field_parts import SegmentUnits, write_part
+from sidecar.bundle.field_parts import FieldPart, SegmentUnits, write_part
 from sidecar.bundle.kinds.declared import KIND_OF_BLOB, THETA
 from sidecar.bundle.merging.arrangement import StoredSize, arrange
 from sidecar.bundle.merging.checking import check_segment, damaged_units
 from sidecar.bundle.merging.merge import MergedFile, may_merge, merge_segments
 from sidecar.bundle.merging.source_segment import CheckedSegment, SourceSegment
-from sidecar.bundle.model import UNLISTED
+from sidecar.bundle.model import UNLISTED, SegmentHeader, UnitsTable
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment, named_columns
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
-from sidecar.bundle.writer import copy_segments
+from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.conversion.spool import Spool
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import hit
@@ -49,15 +49,26 @@ class Registered(TypedDict):
 
 @dataclass(frozen=True)
 class NewSegment:
-    """A segment that a build adds.
+    """A segment that a build adds."""
 
-    ``write`` writes it, ``size`` is about its bytes, and ``key_metadata`` has the metadata of the key of each field's
-    blobs, ``None`` for plaintext.
-    """
+    header: SegmentHeader
+    units: UnitsTable
+    parts: Sequence[FieldPart]
 
-    write: Callable[[PuffinWriter], list[TocEntry]]
-    size: int
-    key_metadata: Mapping[int, bytes | None]
+    @property
+    def size(self) -> int:
+        """About the bytes of its blobs."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def key_metadata(self) -> dict[int, bytes | None]:
+        """The metadata of the key of each field's blobs by field id, ``None`` for plaintext."""
+        return {part.field_id: None if part.key is None else part.key.metadata for part in self.parts}
+
+    def write(self, writer: PuffinWriter, place: Registered) -> list[TocEntry]:
+        """Write it, once: its parts hand over what they have."""
+        hit("build: write new segment")
+        return write_segment(writer, self.header, self.units, self.parts, **place)
 
 
 def live_files(segment: Segment, files: Sequence[SnapshotFile]) -> dict[int, int]:
@@ -161,7 +172,7 @@ class SegmentCarrier:
             is_small = new is None and sum(source.size for source in members) <= (self.merge_up_to or 0)
             is_anew = run.rewritten or is_small or any(_has_damage(source, writer) for source in members)
             entries += self._merge(writer, members, place) if is_anew else _copy(writer, members, place)
-        return entries if new is None else entries + new.write(writer)
+        return entries if new is None else entries + new.write(writer, place)
 
     def _merge(self, writer: PuffinWriter, sources: Sequence[SourceSegment], place: Registered) -> list[TocEntry]:
         """Write one segment for all sources. Those that cannot be merged are copied before it."""
@@ -235,7 +246,7 @@ class SegmentCarrier:
         spool = Spool()
         try:
             writer = PuffinWriter(spool)
-            write_toc(writer, new.write(writer), **place)
+            write_toc(writer, new.write(writer, place), **place)
             writer.finish()
             opened = SidecarFile.open(BytesSource(spool.array().data, "the new segment"), strict=True)
             use_keys(self.table, self.access, opened)
@@ -299,7 +310,7 @@ def sets_to_merge(
     """
     mergeable: list[tuple[dict[int, bytes | None], set[int], list[SourceSegment]]] = []
     if new is not None:
-        mergeable.append((dict(new.key_metadata), set(), []))
+        mergeable.append((new.key_metadata, set(), []))
     for source in carried:
         other = {i for i, rate in (rates or {}).items() if source.rates.get(i, rate) != rate}
         for known, others, members in mergeable:
