@@ -98,16 +98,26 @@ def commands() -> dict[str, str]:
     return {module.rpartition(".")[2]: f"sidecar.cli.{module}" for group in groups.values() for module in group}
 
 
+def asks_for_the_format(node: ast.AST) -> bool:
+    """Whether an expression asks if a data file is Parquet or ORC."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "is_orc"):
+        return ast.unparse(node.func) == "is_orc" or ast.unparse(node.args[1]) in ("OpenOrc", "OpenParquet")
+    operands = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    return any(re.search(r"(^|[ (.])(PARQUET|ORC|INDEXABLE)\b|'(parquet|orc)'$", ast.unparse(one)) for one in operands)
+
+
 def counted(package: Path) -> dict[str, int]:
     """Each figure by its name."""
     count: Counter[str] = Counter()
     bases: dict[str, list[str]] = {}
     public = public_names(package)
     for path in sorted(package.rglob("*.py")):
-        in_cli = path.relative_to(package).parts[0] == "cli"
+        room = path.relative_to(package).parts[0]
+        in_cli, in_formats = room == "cli", room in ("data_files", "parquet", "orc")
         count["code lines"] += code_lines(path)
         for node in ast.walk(tree_of(path)):
             count["statements"] += isinstance(node, ast.stmt) and not is_text(node)
+            count["questions for the format"] += not in_formats and asks_for_the_format(node)
             if isinstance(node, ast.ClassDef):
                 count["classes"] += 1
                 bases[node.name] = [ast.unparse(base).split("[")[0] for base in node.bases]

@@ -22,7 +22,7 @@ from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_groups
-from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, OrcRule, rule_of
+from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, rule_of
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
 from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
@@ -96,8 +96,7 @@ class KeptFilter:
     @property
     def num_bytes(self) -> int:
         """Bytes of the filter in a data file."""
-        whole = self.blocks * BLOCK_BYTES + len(self.tail)
-        return self.rule.bits // 8 if isinstance(self.rule, OrcRule) else whole
+        return self.rule.num_bytes(self.blocks, len(self.tail))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ over the file. Columns are decoded by *parts*: row groups in Parquet, stripes in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sidecar.data_files.chunk_check import ChunkCheck
     from sidecar.filters.block_filter import BlockFilter
     from sidecar.filters.layouts import ArrayLike
+    from sidecar.filters.leaf import ComparedColumn
     from sidecar.filters.probes import AnyEncoding
-    from sidecar.questions.bounds import Bounds
+    from sidecar.questions.bounds import Bounds, Unknown
     from sidecar.questions.value_check import ValueCheck
     from sidecar.storage.source import Source
 
@@ -189,6 +190,15 @@ class OpenFile(Protocol):
 
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """Return the bounds of the pages of a column of a part, if the file has a page index for it."""
+
+    def compared(self, leaf: Any, iceberg_type: str) -> ComparedColumn:
+        """Return what bounds are compared as. Raises :class:`UnsupportedFeatureError` if they cannot be compared."""
+
+    def stated_bounds(self, leaf: Any) -> Iterator[tuple[str, Bounds | Unknown]]:
+        """Yield where bounds of a column are, and what the file says there, believed or not."""
+
+    def doubt(self, leaf: Any, iceberg_type: str, values: Iterable[Any]) -> str:
+        """Return why readers may disagree on where a column has one of ``values``; empty if they agree."""
 
     @property
     def is_unique(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -16,13 +16,17 @@ from sidecar.bundle.model import UnitEntry
 from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.orc_column import OrcColumnPart
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, reason_at
+from sidecar.filters.column_types import ColumnType
+from sidecar.filters.leaf import ComparedColumn
+from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.embed import FILTER_STREAMS, check_embeddable
-from sidecar.orc.iceberg_values import orc_values, zone_doubt
+from sidecar.orc.iceberg_values import DAY, orc_values, zone_doubt
 from sidecar.orc.identity import data_digest, data_fingerprint, is_distinctive
 from sidecar.orc.index_streams import StripeIndex, read_indexes
 from sidecar.orc.inspect import find_column
 from sidecar.orc.schema import OrcColumn
+from sidecar.orc.statistics.bounds import compared_column, row_group_bounds, statistics_bounds
 from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.streams import DATA_STREAMS
 from sidecar.orc.stripe import INDEX_STREAMS, StripeFooter, read_stripe_footer
@@ -189,6 +193,36 @@ class OpenOrc:
     def page_bounds(self, part: int, leaf: Any) -> Bounds | None:
         """See :class:`.OpenFile`. Row indexes of ORC are not looked at."""
         return None
+
+    def compared(self, leaf: Any, iceberg_type: str) -> ComparedColumn:
+        """See :class:`.OpenFile`."""
+        return compared_column(leaf.column.kind, leaf.column.scale or 0, leaf.column.id, iceberg_type)
+
+    def stated_bounds(self, leaf: Any) -> Iterator[tuple[str, Bounds | Unknown]]:
+        """See :class:`.OpenFile`."""
+        column, statistics = leaf.column, self.statistics
+        yield "file statistics", statistics_bounds(statistics.of_file(column), column, self.num_rows)
+        for part, stripe in enumerate(self.tail.stripes):
+            footer = self.footer(part)
+            whole = statistics.of_stripe(stripe, column, footer.writer_timezone)
+            yield "stripe statistics", statistics_bounds(whole, column, stripe.num_rows)
+            index = read_indexes(self.source, self.tail, footer, [column.id], statistics, bloom=False)[column.id]
+            for group in stripe.row_groups:
+                yield "row index", row_group_bounds(index, group)
+
+    def doubt(self, leaf: Any, iceberg_type: str, values: Iterable[Any]) -> str:
+        """See :class:`.OpenFile`.
+
+        Some readers cut the blanks of a CHAR, have another rule for the writer's time zone, or another calendar.
+        """
+        read, family = orc_values(leaf.column, iceberg_type, self.tail.writer), ColumnType.parse(iceberg_type).family
+        reasons = [read.reason] if isinstance(read, Unknown) else []
+        if leaf.column.kind == "TIMESTAMP":
+            reasons += [zone_doubt(leaf.column, self.footer(part).writer_timezone) for part in range(self.parts)]
+        day = {"date": 1, "timestamp": DAY}.get(family)
+        if day is not None and any(value < GREGORIAN_DAY * day for value in values):
+            reasons.append("readers disagree on the calendar of days before 1582-10-15")
+        return next(filter(None, reasons), "")
 
     def close(self) -> None:
         """See :class:`.OpenFile`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
@@ -19,19 +19,22 @@ from sidecar.data_files.open_file import OwnIndex, PartValues
 from sidecar.data_files.parquet_column import ParquetColumnPart
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError, reason_of
 from sidecar.filters.column_types import ColumnType
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.parquet.arrow_values import ValueReader, check_pages
 from sidecar.parquet.bloom import read_bloom_filters
+from sidecar.parquet.bounds import find_ordering
+from sidecar.parquet.chunk_statistics import stated_bounds
 from sidecar.parquet.dictionary import read_dictionary
 from sidecar.parquet.embed import check_embeddable
 from sidecar.parquet.footer import ColumnChunk, Footer
 from sidecar.parquet.identity import is_distinctive, pages_digest, pages_fingerprint
 from sidecar.parquet.inspect import find_leaf
-from sidecar.parquet.page_indexes.page_bounds import offset_index_problems, page_bounds
-from sidecar.parquet.page_indexes.page_index import OffsetIndex, read_indexes_by_leaf, read_page_indexes
+from sidecar.parquet.page_indexes.page_bounds import claimed_bounds, offset_index_problems, page_bounds
+from sidecar.parquet.page_indexes.page_index import ColumnIndex, OffsetIndex, read_indexes_by_leaf, read_page_indexes
 from sidecar.parquet.page_indexes.sound_page_index import sound_page_index
 from sidecar.parquet.pages import walk_pages, wholly_dictionary
 from sidecar.puffin import types
-from sidecar.questions.bounds import Bounds
+from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.storage.source import Source, WrappingSource
 
 _OFFSETS = {BLOOM: "bloom_filter_offset", PAGE_INDEX: "offset_index_offset"}
@@ -178,6 +181,26 @@ class OpenParquet:
         self.page_sizes += offset.compressed_page_sizes.tolist()
         found = page_bounds(self.footer, chunk, column, offset)
         return found if isinstance(found, Bounds) and not found.reason else None
+
+    def compared(self, leaf: Any, iceberg_type: str) -> ComparedColumn:
+        """See :class:`.OpenFile`."""
+        compared: ComparedColumn = leaf.compared
+        return compared
+
+    def stated_bounds(self, leaf: Any) -> Iterator[tuple[str, Bounds | Unknown]]:
+        """See :class:`.OpenFile`."""
+        for group in self.footer.row_groups:
+            yield "row group statistics", stated_bounds(self.footer, group.columns.stored[leaf.index])
+        here = (group.columns.get(leaf.index) for group in self.footer.row_groups)
+        chunks = [chunk for chunk in here if chunk is not None]
+        columns, _ = read_page_indexes(self.source, self.footer, chunks, [])
+        for chunk, column in zip(chunks, columns, strict=True):
+            if isinstance(column, ColumnIndex):
+                yield "page index", claimed_bounds(find_ordering(self.footer, chunk.leaf), chunk.leaf, column)
+
+    def doubt(self, leaf: Any, iceberg_type: str, values: Iterable[Any]) -> str:
+        """See :class:`.OpenFile`."""
+        return ""
 
     def _chunk(self, part: int, leaf: Any) -> ColumnChunk:
         chunk: ColumnChunk = self.footer.row_groups[part].columns[leaf.index]

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 
-from sidecar.bundle.filters.rules import OrcRule
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
@@ -121,7 +120,7 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
 
     def _doubt(self, part: PooledFilters, footer: StripeFooter, column: OrcColumn) -> str:
         """Return why the file cannot hold a filter; an empty text if it can."""
-        if not isinstance(part.group.rule, OrcRule):
+        if not self.plan.file.can_hold(part.group.rule):
             return SPLIT_BLOCK
         tail, zone = self._tail, footer.writer_timezone
         encoding, trusted, _ = encoding_of(tail, column, ColumnEncoding("DIRECT", 0, UTF8_UTC), UTF8, zone)

@@ -21,11 +21,10 @@ import numpy as np
 from pyiceberg.manifest import DataFile
 
 from sidecar.bundle.indexes.page_indexes import StoredPageIndex, leaf_of, ordering_of
-from sidecar.bundle.indexes.row_indexes import EntryKind, RowIndexKind, StoredRowIndex, row_index_bounds
+from sidecar.bundle.indexes.row_indexes import EntryKind, StoredRowIndex, row_index_bounds
 from sidecar.bundle.model import UnitEntry
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.errors import SidecarError
-from sidecar.filters.leaf import ComparedColumn
 from sidecar.filters.probes import Resolutions
 from sidecar.iceberg.predicates.conditions import condition_of
 from sidecar.planning.file_question import FileQuestion
@@ -246,7 +245,7 @@ class PagePruner:
     def _row_index(self, unit: UnitEntry, field_id: int, stored: StoredRowIndex) -> _Unproven | Unknown:
         """Return the bounds of a stored row index as those of one page, or the reason not to use it."""
         try:
-            self._column(field_id, stored.kind)
+            stored.kind.compared(field_id, self._question.types[field_id])
         except SidecarError as error:
             return Unknown(error.what)
         bounds = row_index_bounds(stored, unit.rows)
@@ -256,18 +255,10 @@ class PagePruner:
         """Return the condition on the fields that have an index, made once for each combination of their types."""
         key = frozenset(kinds.items())
         if key not in self._conditions:
-            columns = {field_id: self._column(field_id, kind) for field_id, kind in kinds.items()}
+            types = self._question.types
+            columns = {field_id: kind.compared(field_id, types[field_id]) for field_id, kind in kinds.items()}
             self._conditions[key] = condition_of(self._question.bound, columns.get)
         return self._conditions[key]
-
-    def _column(self, field_id: int, kind: EntryKind) -> ComparedColumn:
-        """Return what bounds of an index are compared as; :class:`UnsupportedFeatureError` if they do not compare."""
-        iceberg_type = self._question.types[field_id]
-        if isinstance(kind, RowIndexKind):
-            from sidecar.orc.statistics.bounds import compared_column
-
-            return compared_column(kind.type, kind.scale, field_id, iceberg_type)
-        return leaf_of(kind, field_id, iceberg_type).compared
 
 
 def _read_units(sidecar: NumberedFiles, files: Sequence[_File]) -> dict[int, tuple[UnitEntry, ...]]:

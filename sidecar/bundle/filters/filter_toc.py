@@ -78,7 +78,7 @@ class StoredGroup:
             "layout": layout.name,
             "units": layout.members,
             **self.rule.describe(layout),
-            "filter_bytes": self.rule.num_bytes(layout),
+            "filter_bytes": self.rule.num_bytes(layout.blocks, layout.tail),
             "offset": self.offset,
             "length": layout.length,
             "lookup_bytes": self.lookup_bytes,

@@ -86,8 +86,8 @@ class IndexRule(ABC):
         """Return the most rows that a hash tests, and the most regions that they are in."""
 
     @abstractmethod
-    def num_bytes(self, layout: Layout) -> int:
-        """Return the bytes of a filter that is not widened."""
+    def num_bytes(self, blocks: int, tail: int) -> int:
+        """Return the bytes of a filter of so many own blocks and odd bytes after them, as data files have it."""
 
     @abstractmethod
     def size(self, num_bytes: int) -> tuple[int, int]:
@@ -146,9 +146,9 @@ class SplitBlockRule(IndexRule):
         """Return eight rows and one region."""
         return 8, 1
 
-    def num_bytes(self, layout: Layout) -> int:
+    def num_bytes(self, blocks: int, tail: int) -> int:
         """Return the bytes of blocks and tail."""
-        return layout.blocks * BLOCK_BYTES + layout.tail
+        return blocks * BLOCK_BYTES + tail
 
     def size(self, num_bytes: int) -> tuple[int, int]:
         """Return the number of whole blocks, and the remaining bytes."""
@@ -229,8 +229,8 @@ class OrcRule(IndexRule):
         """Return k rows, each in its own region."""
         return self.k, min(self.k, self.blocks)
 
-    def num_bytes(self, layout: Layout) -> int:
-        """Return the bytes as the file has them, without padding."""
+    def num_bytes(self, blocks: int, tail: int) -> int:
+        """Return the bytes without padding."""
         return self.bits // 8
 
     def size(self, num_bytes: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_g
 from sidecar.errors import UsageError
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
-from sidecar.filters.leaf import Annotation, Leaf
+from sidecar.filters.leaf import Annotation, ComparedColumn, Leaf
 from sidecar.puffin.types import PAGE_INDEX
 from sidecar.questions.bounds import Unknown
 
@@ -52,6 +52,10 @@ class PageIndexKind(NamedTuple):
     """The largest definition level."""
     max_rep: int = 0
     """The largest repetition level."""
+
+    def compared(self, field_id: int, iceberg_type: str) -> ComparedColumn:
+        """Return what bounds are compared as. Raises :class:`UnsupportedFeatureError` if they cannot be compared."""
+        return leaf_of(self, field_id, iceberg_type).compared
 
 
 PageIndexGroup: TypeAlias = IndexGroup[PageIndexKind]

@@ -34,6 +34,7 @@ from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
 from sidecar.bundle.indexes.page_indexes import PageIndexKind
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.puffin.types import ROW_INDEX
 from sidecar.questions.bounds import Unknown
 
@@ -80,6 +81,12 @@ class RowIndexKind(NamedTuple):
     """Whether the column is in a list or map."""
     nested: bool = False
     """Whether the column is in another one."""
+
+    def compared(self, field_id: int, iceberg_type: str) -> ComparedColumn:
+        """Return what bounds are compared as. Raises :class:`UnsupportedFeatureError` if they cannot be compared."""
+        from sidecar.orc.statistics.bounds import compared_column
+
+        return compared_column(self.type, self.scale, field_id, iceberg_type)
 
 
 RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from sidecar.bundle.envelopes.checksum import BlobContext, PieceOverhead
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.filter_bundle import FilterBundle
-from sidecar.bundle.filters.layout import BLOCK_BYTES
 from sidecar.bundle.filters.pages import (
     bare_group,
     open_pages,
@@ -111,9 +110,7 @@ def _taken(
 def _members(stored: CheckedGroup, positions: Ordinals, at: Ordinals) -> Iterator[GroupMember]:
     group = stored.group
     for own, unit in zip(stored.own_blocks[positions].tolist(), at.tolist(), strict=True):
-        # Only split-block filters are widened. The size of the others is in their rule.
-        widened = own != group.layout.blocks
-        num_bytes = own * BLOCK_BYTES + group.layout.tail if widened else group.rule.num_bytes(group.layout)
+        num_bytes = group.rule.num_bytes(own, group.layout.tail)
         yield GroupMember(unit, group.encoding, group.resolution, num_bytes, rule=group.rule)
 
 

@@ -164,8 +164,8 @@ class _AskedFile:
             evidence.read.append(FileRead(*place, NAMED_FILE, total))
         if total < matched:
             raise UnsupportedFeatureError("rows match, and it is not known which of the values they have", file=path)
-        if isinstance(self.file, OpenOrc) and not all(rows[text] for text in (*question.literals, *question.nan)):
-            refuse_doubt(question, self.file, unique_leaves(self.file.leaves)[question.column.name])
+        if not all(rows[text] for text in (*question.literals, *question.nan)):
+            refuse_doubt(question, self.file, leaf)
 
     def _count(self, question: ValueQuestion, whole: bool) -> tuple[Counter[str], int, ScanReport]:
         """Count the rows with each value, and those that match; without ``whole``, indexes leave rows out."""

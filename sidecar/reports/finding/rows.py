@@ -21,17 +21,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, FixedType, StringType, UUIDType
 
 from sidecar.access import Access
-from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
+from sidecar.data_files.formats import open_file
+from sidecar.data_files.open_file import OpenFile
 from sidecar.errors import SidecarError, StorageError, UnsupportedFeatureError, WrongChecksumError
 from sidecar.filters.column_types import ColumnType
-from sidecar.filters.orc.values import GREGORIAN_DAY
 from sidecar.iceberg.refs import with_schema
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.orc.iceberg_values import DAY, SECOND, orc_values, zone_doubt
-from sidecar.orc.tail import read_tail
+from sidecar.orc.iceberg_values import SECOND
 from sidecar.planning.file_question import FileQuestion
-from sidecar.questions.bounds import Unknown
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.row_deletes import DeleteKey, Deletes
 from sidecar.reading.scanning import reading_errors
@@ -40,7 +38,6 @@ from sidecar.reports.finding.values import ValueQuestion
 
 MOST_ASKED = 200
 """With more values than this, whole columns are read: indexes rule out little then, and long predicates cost more."""
-_DAYS = ("date", "timestamp")
 _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 """Types whose values are the same bytes in every file."""
 
@@ -133,30 +130,18 @@ class RowCounter:
     def _refuse_doubt(self, file: DataFile) -> None:
         """Do :func:`refuse_doubt` for the column of a data file; a file without the column has no such values."""
         with closing(self._access.open(file.file_path, file.file_size_in_bytes)) as source:
-            opened = OpenOrc(source, read_tail(source))
+            opened = open_file(source)
             mapping = name_mapping_of(self._table)
-            found = ColumnsInFile(opened.leaves, self.question.schema, mapping, {}).find(self.question.field_id)
+            found = ColumnsInFile[Any](opened.leaves, self.question.schema, mapping, {}).find(self.question.field_id)
             if isinstance(found, FoundColumn):
                 refuse_doubt(self.question, opened, found.leaf)
 
 
-def refuse_doubt(question: ValueQuestion, file: OpenOrc, leaf: OrcLeaf) -> None:
-    """Raise :class:`UnsupportedFeatureError` if other readers may read other values from a column of an ORC file.
-
-    What pyarrow has not found, they may find: they cut the blanks of a CHAR, have another rule for the writer's time
-    zone, or another calendar.
-    """
-    kind, column = ColumnType.parse(str(question.column.type)), leaf.column
-    values = orc_values(column, str(question.column.type), file.tail.writer)
-    reasons = [values.reason] if isinstance(values, Unknown) else []
-    if column.kind == "TIMESTAMP":
-        reasons += [zone_doubt(column, file.footer(part).writer_timezone) for part in range(file.parts)]
-    if kind.family in _DAYS:
-        day = 1 if kind.family == "date" else DAY
-        if any(one.value < GREGORIAN_DAY * day for one in question.literals.values()):
-            reasons.append("readers disagree on the calendar of days before 1582-10-15")
-    if any(reasons):
-        raise UnsupportedFeatureError(next(filter(None, reasons)), file=file.name, column=question.column.name)
+def refuse_doubt(question: ValueQuestion, file: OpenFile, leaf: Any) -> None:
+    """Raise :class:`UnsupportedFeatureError` if other readers may find values that pyarrow has not found."""
+    values = [one.value for one in question.literals.values()]
+    if reason := file.doubt(leaf, str(question.column.type), values):
+        raise UnsupportedFeatureError(reason, file=file.name, column=question.column.name)
 
 
 def refuse_early_times(question: ValueQuestion, path: str) -> None:

@@ -19,22 +19,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FloatType, NestedField, PrimitiveType
 
 from sidecar.access import Access
-from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index, leaf_of
+from sidecar.bundle.indexes.page_indexes import StoredPageIndex, decode_page_index
 from sidecar.bundle.indexes.row_indexes import StoredRowIndex, row_index_bounds
 from sidecar.data_files.formats import open_file
-from sidecar.data_files.open_orc import OpenOrc, OrcLeaf
-from sidecar.data_files.open_parquet import OpenParquet
+from sidecar.data_files.open_file import OpenFile
 from sidecar.errors import SidecarError
 from sidecar.filters.float32 import nearest_float32
-from sidecar.filters.leaf import ComparedColumn, Leaf
+from sidecar.filters.leaf import ComparedColumn
 from sidecar.iceberg.resolve import ColumnsInFile, FoundColumn
 from sidecar.iceberg.table_properties import name_mapping_of
-from sidecar.orc.index_streams import read_indexes
-from sidecar.orc.statistics.bounds import compared_column, row_group_bounds, statistics_bounds
-from sidecar.parquet.bounds import find_ordering
-from sidecar.parquet.chunk_statistics import stated_bounds
-from sidecar.parquet.page_indexes.page_bounds import claimed_bounds
-from sidecar.parquet.page_indexes.page_index import ColumnIndex, read_page_indexes
 from sidecar.questions.bounds import Bounds, Comparable, Unknown
 from sidecar.questions.literal_spans import span_of
 from sidecar.reports.finding.results import ValueTrace
@@ -186,44 +179,16 @@ def traces_in_file(table: Table, question: ValueQuestion, file: DataFile, access
             yield from traces_of_leaf(question, file.file_path, opened, found.leaf)
 
 
-def traces_of_leaf(question: ValueQuestion, path: str, file: OpenParquet | OpenOrc, leaf: Any) -> Iterator[ValueTrace]:
+def traces_of_leaf(question: ValueQuestion, path: str, file: OpenFile, leaf: Any) -> Iterator[ValueTrace]:
     """Yield the traces in the statistics and indexes of a leaf column. Raises :class:`SidecarError` for damage."""
     kind = str(question.column.type)
-    if isinstance(file, OpenOrc):
-        compared = compared_column(leaf.column.kind, leaf.column.scale or 0, leaf.column.id, kind)
-    else:
-        compared = leaf.compared
+    compared = file.compared(leaf, kind)
     if not compared.compares_with(kind):
         return
     named = NamedValues(question, compared)
-    for place, bounds in _orc_bounds(file, leaf) if isinstance(file, OpenOrc) else _parquet_bounds(file, leaf):
+    for place, bounds in file.stated_bounds(leaf):
         for text, bound, cut in named.of(bounds) if isinstance(bounds, Bounds) else ():
             yield trace(question, path, path, place, text, bound, cut)
-
-
-def _parquet_bounds(file: OpenParquet, leaf: Leaf) -> Iterator[tuple[str, Bounds | Unknown]]:
-    """Yield all bounds of a column and where they are. Bounds that are not believed name values too."""
-    footer = file.footer
-    for group in footer.row_groups:
-        yield "row group statistics", stated_bounds(footer, group.columns.stored[leaf.index])
-    here = (group.columns.get(leaf.index) for group in footer.row_groups)
-    chunks = [chunk for chunk in here if chunk is not None]
-    for chunk, column in zip(chunks, read_page_indexes(file.source, footer, chunks, [])[0], strict=True):
-        if isinstance(column, ColumnIndex):
-            yield "page index", claimed_bounds(find_ordering(footer, chunk.leaf), chunk.leaf, column)
-
-
-def _orc_bounds(file: OpenOrc, leaf: OrcLeaf) -> Iterator[tuple[str, Bounds | Unknown]]:
-    """Yield all bounds of a column that readers compare, and where they are."""
-    column, statistics = leaf.column, file.statistics
-    yield "file statistics", statistics_bounds(statistics.of_file(column), column, file.num_rows)
-    for part, stripe in enumerate(file.tail.stripes):
-        footer = file.footer(part)
-        whole = statistics.of_stripe(stripe, column, footer.writer_timezone)
-        yield "stripe statistics", statistics_bounds(whole, column, stripe.num_rows)
-        index = read_indexes(file.source, file.tail, footer, [column.id], statistics, bloom=False)[column.id]
-        for group in stripe.row_groups:
-            yield "row index", row_group_bounds(index, group)
 
 
 def values_in_stored_index(
@@ -234,13 +199,11 @@ def values_in_stored_index(
     Bounds of an index that proves nothing to a plan are compared all the same. Raises :class:`SidecarError` for an
     index that cannot be decoded.
     """
-    kind = str(question.column.type)
+    column = stored.kind.compared(question.field_id, str(question.column.type))
     if isinstance(stored, StoredRowIndex):
-        column = compared_column(stored.kind.type, stored.kind.scale, question.field_id, kind)
         bounds: Bounds | Unknown = row_index_bounds(stored, rows)
     else:
         decoded = decode_page_index(stored)
-        column = leaf_of(stored.kind, question.field_id, kind).compared
         bounds = Unknown("there are none")
         if decoded.column_index is not None and not isinstance(decoded.ordering, Unknown):
             index, decode = decoded.column_index, decoded.ordering.decode
