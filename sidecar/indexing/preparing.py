@@ -76,16 +76,18 @@ class PreparedBuild:
         """The files that the new segment lists: those that are indexed now, and those in formats without indexes."""
         return self.to_index + [file for file in self._unserved if file.not_indexable is not None]
 
-    def marks(self, field_id: int, new: Collection[int] = ()) -> CountMarks:
+    def marks(self, field_id: int, new: Collection[int] | None = None) -> CountMarks:
         """Return why the count of a field is a bound: of its new sketch, or else of the sketch that is carried over.
 
-        ``new`` are the ordinals of the files that this build has counted.
+        ``new`` are the ordinals of the files that this build has counted for a new sketch. A sketch that is carried
+        over has the values of all files that are gone, a new one only those of groups that stay.
         """
         earlier, counts = self.earlier, self.earlier.counts
         counted, removed = earlier.registered_count(field_id)
         if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
-            counted, removed = counted & counts.counted.get(field_id, set()), field_id in counts.inexact
-        return marks_by_files(self.listing, counted.union(new), removed)
+            counted = counted & counts.counted.get(field_id, set())
+            removed = field_id in counts.inexact or (removed and new is None)
+        return marks_by_files(self.listing, counted.union(new or ()), removed)
 
     @cached_property
     def counts_now(self) -> set[int]:

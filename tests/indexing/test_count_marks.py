@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import sidecar
 from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.cli import humanize
+from sidecar.maintenance import costs
 from sidecar.puffin.types import THETA_GROUPS
 from sidecar.results import KindCoverage
 from sidecar.storage.locations import local_path
@@ -140,3 +142,41 @@ def test_sketches_that_a_merge_left_out_are_counted_again_by_the_next_refresh(ta
     assert sidecar.refresh(table, engine="local").action == "written"
     assert counted(table) == (200, None, None)
     assert sidecar.refresh(table, engine="local").action == "current"
+
+
+def test_a_count_that_a_limited_refresh_keeps_has_values_of_removed_files(table: Any) -> None:
+    """The group that has lost a file is left out of new counts, and not of the old one."""
+    sidecar.build(table, ["k"], engine="local", save=True)
+    table.delete("k < 1000")
+    for number in (3, 4):
+        table.append(rows(number, 10))
+    sidecar.refresh(table, engine="local", max_new_files=1)
+    assert counted(table) == (300, REMOVED, LACKS)
+    sidecar.refresh(table, engine="local")
+    assert counted(table) == (220, None, None)
+
+
+def test_a_count_that_is_registered_again_has_values_of_segments_without_a_live_file(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "LARGE", 0)
+    before = table.current_snapshot().snapshot_id
+    for number in (3, 4):
+        sidecar.build(table, ["k"], kinds=["bloom", "theta"], engine="local", save=True)
+        table.append(rows(number))
+        sidecar.expire(table, older_than=timedelta(0))
+    table.manage_snapshots().rollback_to_snapshot(before).commit()
+    assert sidecar.refresh(table, engine="local").action == "registered"
+    assert counted(table) == (400, REMOVED, None)
+
+
+def test_a_count_that_no_entry_names_is_marked_when_a_new_file_takes_it_over(catalog: Any) -> None:
+    """A merge forgets the removed file, and the entry of a file that was registered again names other counts alone."""
+    parts = [rows(number, 100 if number else 5) for number in range(6)]
+    table = create_with_rows(catalog, f"db.marked_{next(serial)}", parts)
+    sidecar.build(table, ["k", "s"], engine="local")
+    table.delete("k < 1000")
+    assert sidecar.refresh(table, engine="local").action == "registered"
+    sidecar.build(table, ["s"], kinds=["page-index"], engine="local", save=True)
+    assert sidecar.refresh(table, engine="local").action == "written"
+    assert counted(table) == counted(table, "s") == (505, REMOVED, None)

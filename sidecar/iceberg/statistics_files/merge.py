@@ -143,7 +143,8 @@ def plan_merge(
     notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
     ours: list[RegisteredBlob] = []
-    for old in (*_our_thetas(existing), *carried):
+    # An entry that was registered again for a later snapshot marks none of the sketches that it does not name.
+    for old in (*_our_thetas(existing, fresh=True), *carried, *_our_thetas(existing, fresh=False)):
         if old.blob.fields[0] not in kept and old.blob.fields[0] in live_fields:
             kept.add(old.blob.fields[0])
             copies.append((old.blob, old.puffin))
@@ -273,13 +274,14 @@ def _theta_fields(
     yield from (tuple(entry.fields) for entry in entries if entry.type == THETA)
 
 
-def _our_thetas(existing: Sequence[ExistingBlob]) -> list[SketchToCopy]:
+def _our_thetas(existing: Sequence[ExistingBlob], fresh: bool) -> list[SketchToCopy]:
+    """Return our sketches that were made for the snapshot (``fresh``), or for another one."""
     return [
         SketchToCopy(blob, found.reader, blob.fields[0] in sketched_fields(found.entry.blob_metadata))
         for found in existing
         if found.reader is not None
         for blob in marked_blobs(found.entry, found.reader.metadata)
-        if is_our_theta(blob)
+        if is_our_theta(blob) and (blob.snapshot_id == found.entry.snapshot_id) == fresh
     ]
 
 

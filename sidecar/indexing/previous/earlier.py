@@ -21,7 +21,6 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.kinds.declared import KINDS, THETA, is_united
 from sidecar.bundle.model import Coverage, UnitState
-from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
@@ -58,9 +57,9 @@ class ReusableSidecar:
     counts: ReusableCounts = field(default_factory=ReusableCounts)
     """Distinct counts of the requested fields in the served files."""
     counted: dict[int, set[int]] = field(default_factory=dict)
-    """Ordinals of the live files of which the carried segments have counted all units, by field id."""
+    """Ordinals of the live files of which the segments have counted all units, by field id."""
     removed: set[int] = field(default_factory=set)
-    """Fields of which the carried segments have counted files that are gone."""
+    """Fields of which the segments have counted files that are gone."""
     damage: SidecarDamage | None = None
     """What is damaged in the sidecar; ``None`` if nobody has looked."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
@@ -69,7 +68,7 @@ class ReusableSidecar:
     """Why all files are indexed again; empty if they are not."""
 
     def registered_count(self, field_id: int) -> tuple[set[int], bool]:
-        """Return the ordinals of the live files that the carried segments have counted, and whether others are gone."""
+        """Return the ordinals of the live files that the segments have counted, and whether they counted others."""
         return self.counted.get(field_id, set()), field_id in self.removed
 
     def is_registered(self, table: Table, snapshot_id: int) -> bool:
@@ -210,7 +209,7 @@ def _fill(
         if any(earlier.counts.lost.values()):
             earlier.served = _served(earlier, plan)
             _choose_segments(earlier, table, listing, plan, most_files)
-    _note_counted(earlier)
+    _note_counted(earlier, earlier.found.sidecar)
 
 
 def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:
@@ -259,12 +258,12 @@ def _only_in(segment: Segment, others: Sequence[Segment], live: Mapping[str, Map
     }
 
 
-def _note_counted(earlier: ReusableSidecar) -> None:
-    """Note which files the carried segments have counted."""
-    carried, places = NumberedFiles(earlier.segments), _placed(earlier.segments, earlier.live)
-    for field_id, kind in carried.recorded:
+def _note_counted(earlier: ReusableSidecar, sidecar: SidecarFile) -> None:
+    """Note which files the sidecar has counted: its sketches have values of segments that are not carried, too."""
+    places = _placed(sidecar.segments, earlier.live)
+    for field_id, kind in sidecar.recorded:
         if is_united(kind):
-            earlier.counted[field_id], has_removed = counted_files(carried, field_id, kind, places)
+            earlier.counted[field_id], has_removed = counted_files(sidecar, field_id, kind, places)
             earlier.removed |= {field_id} if has_removed else set()
 
 
