@@ -234,8 +234,8 @@ class _Build:
         if (not indexable and is_refresh) or any(file.ordinal not in indexed.failed for file in indexable):
             return True
         if indexable and not earlier.segments:
-            return False
-        return not prepared.is_registered
+            return bool(prepared.left)
+        return not prepared.is_registered or any(file.ordinal not in earlier.listed for file in indexable)
 
     def _check_any_read(self, files: Sequence[SnapshotFile], indexed: StageResults) -> None:
         """Raise :class:`StorageError` if no file could be read: an empty sidecar must not replace the present one."""

@@ -61,8 +61,13 @@ class PreparedBuild:
 
     @cached_property
     def to_index(self) -> list[SnapshotFile]:
-        """The files of :attr:`indexable` that are indexed now, copies of a file together; none if no column is."""
-        chosen = {file.known_as for file in self.indexable[: self.request.most_files if self.declared else 0]}
+        """The files of :attr:`indexable` that are indexed now, copies of a file together; none if no column is.
+
+        Those that an earlier run could not read come last: they must not keep a limited run from all others.
+        """
+        unread = self.earlier.listed - self.earlier.having.keys()
+        ordered = sorted(self.indexable, key=lambda file: file.ordinal in unread)
+        chosen = {file.known_as for file in ordered[: self.request.most_files if self.declared else 0]}
         return [file for file in self.indexable if file.known_as in chosen]
 
     @property

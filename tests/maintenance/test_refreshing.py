@@ -16,6 +16,7 @@ import sidecar
 from sidecar.bundle.runs import history_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import observe
+from sidecar.iceberg.listing import list_snapshot
 from sidecar.maintenance import costs, sidecar_update
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
@@ -237,6 +238,20 @@ def test_a_changed_declaration_is_work(table: Any) -> None:
     report = refresh(table)
     assert (report.action, report.files_indexed) == ("written", 3)
     assert refresh(table).action == "current"
+
+
+def test_a_file_that_cannot_be_read_keeps_limited_runs_from_no_other_one(table: Any) -> None:
+    for number in (3, 4):
+        table.append(rows(number))
+    path = local(list_snapshot(table).files[0].path)
+    path.write_bytes(path.read_bytes()[:-4] + b"gone")
+    done = [refresh(table, max_new_files=1) for _ in range(3)]
+    assert [len(r.files_failed) for r in done] == [1, 0, 1]
+    assert [(r.action, r.files_indexed, r.files_left) for r in done] == [
+        ("written", 0, 1),  # the sidecar lists the file, so that it is tried last
+        ("written", 1, 1),
+        ("current", 0, 0),
+    ]
 
 
 def test_a_limit_leaves_files_and_loses_none(table: Any) -> None:

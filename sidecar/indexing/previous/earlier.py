@@ -108,6 +108,11 @@ class ReusableSidecar:
         """Return those of ``files`` (ordinals) of which no segment has this kind of index of a field."""
         return {ordinal for ordinal in files if (field_id, kind) not in self.having.get(ordinal, ())}
 
+    @property
+    def listed(self) -> set[int]:
+        """Ordinals of the live files that segments list."""
+        return set[int]().union(*self.live.values())
+
     def close(self) -> None:
         """Close the earlier file."""
         if self.found is not None:
