@@ -29,8 +29,10 @@ from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, OrcRule
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_toc import plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
@@ -443,12 +445,12 @@ def _structures(unit: int, with_bounds: bool) -> tuple[bytes, bytes]:
     return column, b"OffsetIndex of unit %d" % unit + bytes(unit % 3)
 
 
-def page_index_bundle(field_id: int, units: dict[int, tuple[PageIndexKind, bytes, bytes]]) -> FieldPageIndexes:
-    groups = plan_page_indexes(
-        PageIndexMember(unit, kind, len(column), len(offset)) for unit, (kind, column, offset) in units.items()
+def page_index_bundle(field_id: int, units: dict[int, tuple[PageIndexKind, bytes, bytes]]) -> FieldIndexes:
+    groups = plan_index_groups(
+        PAGE_INDEXES, ((unit, kind, (len(column), len(offset))) for unit, (kind, column, offset) in units.items())
     )
     entries = [units[unit][1:] for group in groups for unit in group.units.tolist()]
-    return FieldPageIndexes(field_id, groups, entries)
+    return FieldIndexes(PAGE_INDEXES, field_id, groups, entries)
 
 
 def orc() -> tuple[bytes, dict[str, Any]]:
@@ -511,10 +513,10 @@ def orc() -> tuple[bytes, dict[str, Any]]:
     return write(header, table, fields, row_indexes=blobs), expected
 
 
-def row_index_bundle(field_id: int, units: dict[int, tuple[RowIndexKind, bytes]]) -> FieldRowIndexes:
-    groups = plan_row_indexes(RowIndexMember(unit, kind, len(data)) for unit, (kind, data) in units.items())
+def row_index_bundle(field_id: int, units: dict[int, tuple[RowIndexKind, bytes]]) -> FieldIndexes:
+    groups = plan_index_groups(ROW_INDEXES, ((unit, kind, (len(data),)) for unit, (kind, data) in units.items()))
     entries = [(units[unit][1],) for group in groups for unit in group.units.tolist()]
-    return FieldRowIndexes(field_id, groups, entries)
+    return FieldIndexes(ROW_INDEXES, field_id, groups, entries)
 
 
 def sketches() -> tuple[bytes, dict[str, Any]]:
@@ -649,8 +651,8 @@ def write(
     header: SegmentHeader,
     table: UnitsTable,
     fields: dict[int, list[AnyFilter]],
-    page_indexes: Sequence[FieldPageIndexes] = (),
-    row_indexes: Sequence[FieldRowIndexes] = (),
+    page_indexes: Sequence[FieldIndexes] = (),
+    row_indexes: Sequence[FieldIndexes] = (),
     keys: Mapping[int, FieldKey] | None = None,
     sketches: Sequence[FieldSketches] = (),
 ) -> bytes:

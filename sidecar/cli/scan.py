@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,6 +91,7 @@ def scan(
         )
     if file is not None:
         rows.check_output(file)
+    opened: AbstractContextManager[_TableScan | _FileScan]
     if is_path(target) and not target.endswith(".metadata.json"):
         refuse_at(target, at)
         check_there(target)
@@ -107,37 +108,24 @@ def scan(
             rows.draw_rows(console(), found.rows)
         else:
             out.rows(rows.result_rows(found.rows))
-        done = found.done()
-    out.warn(done.warnings)
+    out.warn(found.report.warnings)
     if explain:
-        out.result(done, lambda to, shown: shown.draw(to))
+        out.result(found, lambda to, scanned: scanned.draw(to))
     elif file is not None:
         text = f"{written:,} rows written to {file}"
         out.result(
-            {"rows": written, "output": str(file), "files": done.files},
+            {"rows": written, "output": str(file), "files": found.files},
             lambda to, _: to.print(text, markup=False, soft_wrap=True),
         )
 
 
 @dataclass(frozen=True)
-class _PendingScan:
-    """Rows that can be read once. After that, ``done`` says what was read."""
+class _TableScan:
+    """The scan of a table. Its rows can be read once; then its report says what was read of the files in its plan."""
 
     rows: pa.RecordBatchReader
-    done: Callable[[], _DoneTableScan | _DoneFileScan]
-
-
-@dataclass(frozen=True)
-class _DoneTableScan:
-    """The plan of a table's scan, and what was read of the files that it kept."""
-
     plan: Plan
     report: TableScanReport
-
-    @property
-    def warnings(self) -> list[str]:
-        """What the caller should know."""
-        return self.report.warnings
 
     @property
     def files(self) -> dict[str, int]:
@@ -172,21 +160,17 @@ class _DoneTableScan:
 
 
 @dataclass(frozen=True)
-class _DoneFileScan:
-    """How much of a file was read, and what dropped the rest."""
+class _FileScan:
+    """The scan of a file. Its rows can be read once; then its report says what was read, and what dropped the rest."""
 
+    rows: pa.RecordBatchReader
     report: ScanReport
-    seconds: float
+    started: float
     files: None = None
-
-    @property
-    def warnings(self) -> list[str]:
-        """What the caller should know."""
-        return self.report.warnings
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {**self.report.to_dict(), "seconds": self.seconds}
+        return {**self.report.to_dict(), "seconds": time.perf_counter() - self.started}
 
     def draw(self, to: Console) -> None:
         """Draw what was read, and what dropped the rest."""
@@ -211,7 +195,7 @@ class _DoneFileScan:
             lines.append(("data pages read", f"{humanize.count(report.data_pages):>10}"))
         lines += [
             ("bytes read", _bytes_read(report, "the file", "streams" if is_orc else "pages")),
-            ("time", f"{humanize.duration(self.seconds):>10}"),
+            ("time", f"{humanize.duration(time.perf_counter() - self.started):>10}"),
         ]
         to.print(facts(lines))
 
@@ -234,7 +218,7 @@ def _table_scan(
     at: str | None,
     keys: str | None,
     encryption: str | None,
-) -> Iterator[_PendingScan]:
+) -> Iterator[_TableScan]:
     from sidecar import plan
     from sidecar.results import TableScanReport
 
@@ -247,10 +231,7 @@ def _table_scan(
         encryption_keys=encryption_keys(encryption),
     )
     out.warn(found.warnings)
-    yield _PendingScan(
-        found.to_arrow_batch_reader(columns, limit, report=report),
-        lambda: _DoneTableScan(found, report),
-    )
+    yield _TableScan(found.to_arrow_batch_reader(columns, limit, report=report), found, report)
 
 
 @contextmanager
@@ -261,7 +242,7 @@ def _file_scan(
     limit: int | None,
     key_file: str | None,
     encryption: str | None,
-) -> Iterator[_PendingScan]:
+) -> Iterator[_FileScan]:
     import pyarrow as pa
 
     from sidecar.access import Access
@@ -272,7 +253,4 @@ def _file_scan(
     keys = read_keys(lambda: file_schema(access, path), key_file)
     with open_scan(path, predicate, columns, limit, access=access, keys=keys) as opened:
         batches = (batch for found in opened.found() for batch in found.rows.to_batches())
-        yield _PendingScan(
-            pa.RecordBatchReader.from_batches(opened.schema, batches),
-            lambda: _DoneFileScan(opened.report, time.perf_counter() - started),
-        )
+        yield _FileScan(pa.RecordBatchReader.from_batches(opened.schema, batches), opened.report, started)

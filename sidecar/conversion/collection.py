@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from itertools import chain
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +25,9 @@ from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_grou
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, rule_of
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import (
-    EntryKind,
-    FieldRowIndexes,
-    RowIndexKind,
-    RowIndexMember,
-    plan_row_indexes,
-)
+from sidecar.bundle.indexes.index_toc import parts_of, plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, EntryKind, RowIndexKind
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, KINDS, PAGE_INDEX
 from sidecar.bundle.model import (
     BY_ID,
@@ -100,22 +95,12 @@ class KeptFilter:
 
 
 @dataclass(frozen=True)
-class KeptRowIndex:
-    """A RowIndexEntry in the spool."""
+class KeptEntry:
+    """A page index (ColumnIndex, then OffsetIndex) or a RowIndexEntry in the spool, with the lengths of its parts."""
 
-    kind: RowIndexKind
+    kind: EntryKind
     offset: int
-    length: int
-
-
-@dataclass(frozen=True)
-class KeptPages:
-    """A page index in the spool: ColumnIndex, then OffsetIndex."""
-
-    kind: PageIndexKind
-    offset: int
-    column_length: int
-    offset_length: int
+    lengths: tuple[int, ...]
 
 
 @dataclass
@@ -123,22 +108,20 @@ class CollectedColumn:
     """The indexes of one column, by unit ordinal."""
 
     filters: dict[int, KeptFilter] = field(default_factory=dict)
-    pages: dict[int, KeptPages] = field(default_factory=dict)
-    rows: dict[int, KeptRowIndex] = field(default_factory=dict)
-    """ORC row indexes."""
+    entries: dict[int, KeptEntry] = field(default_factory=dict)
+    """Page indexes of Parquet files, row indexes of ORC files."""
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     """Why a unit lacks an index that it had or should have, by (kind, unit ordinal)."""
 
     def absorb(self, other: CollectedColumn, first: int, at: int) -> None:
         """Add indexes of units that are counted from ``first`` on here; their bytes are from ``at`` on in the spool."""
         self.filters |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.filters.items()}
-        self.pages |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.pages.items()}
-        self.rows |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.rows.items()}
+        self.entries |= {first + i: replace(kept, offset=at + kept.offset) for i, kept in other.entries.items()}
         self.reasons |= {(kind, first + i): reason for (kind, i), reason in other.reasons.items()}
 
     def having(self, kind: str) -> AbstractSet[int]:
         """Return the ordinals of the units that have an index of the kind."""
-        return {BLOOM: self.filters.keys(), PAGE_INDEX: self.pages.keys() | self.rows.keys()}[kind]
+        return {BLOOM: self.filters.keys(), PAGE_INDEX: self.entries.keys()}[kind]
 
 
 class Collection:
@@ -210,20 +193,17 @@ class Collection:
 
     def add_entry(self, key: Key, unit: int, kind: EntryKind, pieces: Sequence[bytes]) -> None:
         """Keep a page index (both structures, of which either may be empty) or the row index of one row group."""
-        at, column = self.spool.append(b"".join(pieces)), self.columns[key]
-        if isinstance(kind, RowIndexKind):
-            column.rows[unit] = KeptRowIndex(kind, at, len(pieces[0]))
-        else:
-            column.pages[unit] = KeptPages(kind, at, *map(len, pieces))
+        at = self.spool.append(b"".join(pieces))
+        self.columns[key].entries[unit] = KeptEntry(kind, at, tuple(map(len, pieces)))
 
     def filter_of(self, kept: KeptFilter) -> AnyFilter:
         """Read a kept filter."""
         data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
         return kept.rule.filter_from(kept.rule.join(data, kept.tail))
 
-    def row_index_of(self, kept: KeptRowIndex) -> bytes:
-        """Read a kept RowIndexEntry."""
-        return self.spool.read(kept.offset, kept.length)
+    def entry_of(self, kept: KeptEntry) -> list[bytes]:
+        """Read the parts of a kept page index or row index."""
+        return parts_of(self.spool.read(kept.offset, sum(kept.lengths)), kept.lengths)
 
     def numbers(self) -> dict[Key, int]:
         """Return the field number of each column: its field id, or a number above all field ids."""
@@ -320,26 +300,14 @@ class Collection:
             )
 
     def _indexes(self, number: int, key: Key, own: FieldKey | None) -> Iterator[FieldIndexes]:
-        kept_as = own, properties_of(key in self.plaintext)
-        if self.columns[key].pages:
-            yield replace(self._page_indexes(number, key), key=own, properties=kept_as[1])
-        if rows := self.columns[key].rows:
-            groups = plan_row_indexes(RowIndexMember(unit, kept.kind, kept.length) for unit, kept in rows.items())
-            ordered = (rows[unit] for group in groups for unit in group.units.tolist())
-            yield FieldRowIndexes(number, groups, ((self.row_index_of(kept),) for kept in ordered), *kept_as)
-
-    def _page_indexes(self, number: int, key: Key) -> FieldPageIndexes:
-        pages = self.columns[key].pages
-        groups = plan_page_indexes(
-            PageIndexMember(unit, kept.kind, kept.column_length, kept.offset_length) for unit, kept in pages.items()
-        )
-        ordered = (pages[unit] for group in groups for unit in group.units.tolist())
-        return FieldPageIndexes(number, groups, map(self.page_index_of, ordered))
-
-    def page_index_of(self, kept: KeptPages) -> tuple[bytes, bytes]:
-        """Read a kept page index: the bytes of its ColumnIndex and of its OffsetIndex."""
-        data = self.spool.read(kept.offset, kept.column_length + kept.offset_length)
-        return data[: kept.column_length], data[kept.column_length :]
+        entries = self.columns[key].entries
+        members: list[tuple[int, Any, tuple[int, ...]]]
+        for form, kind in ((PAGE_INDEXES, PageIndexKind), (ROW_INDEXES, RowIndexKind)):
+            members = [(unit, one.kind, one.lengths) for unit, one in entries.items() if isinstance(one.kind, kind)]
+            if members:
+                groups = plan_index_groups(form, members)
+                parts = (self.entry_of(entries[unit]) for group in groups for unit in group.units.tolist())
+                yield FieldIndexes(form, number, groups, parts, own, properties_of(key in self.plaintext))
 
 
 def _blocks(spooled: npt.NDArray[np.uint8], offset: int, blocks: int) -> npt.NDArray[np.uint32]:

@@ -182,16 +182,10 @@ def _carry_pages(
 ) -> Iterator[Outcome]:
     for ordinal, members in enumerate(sets):
         place = _place(key, [units[unit] for unit in members], PAGE_INDEX)
-        having = [unit for unit in members if unit in column.pages or unit in column.rows]
-        if having and len(members) == 1 and members[0] in column.rows:
-            row_index = column.rows[members[0]]
-            into.add_entry(key, ordinal, row_index.kind, (given.row_index_of(row_index),))
-            yield Outcome(*place, EXACT, row_index.length)
-            continue
+        having = [column.entries[unit] for unit in members if unit in column.entries]
         if having and len(members) == 1:
-            kept = column.pages[members[0]]
-            into.add_entry(key, ordinal, kept.kind, given.page_index_of(kept))
-            yield Outcome(*place, EXACT, kept.column_length + kept.offset_length)
+            into.add_entry(key, ordinal, having[0].kind, given.entry_of(having[0]))
+            yield Outcome(*place, EXACT, sum(having[0].lengths))
             continue
         reason = "page indexes of several row groups do not merge" if having else ""
         reason = reason or next((r for u in members if (r := column.reasons.get((PAGE_INDEX, u)))), "")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sidecar.bundle.kinds.declared import BUILT_KINDS, KINDS
 from sidecar.bundle.model import (
     UNLISTED,
     Coverage,
-    CoverageState,
     FileEntry,
     ListedManifest,
     UnitEntry,
@@ -42,15 +41,31 @@ class SegmentUnit:
         return self.pages if KINDS[kind].takes == "entries" else self.columns
 
 
+@dataclass(frozen=True)
+class Encrypted:
+    """The columns that are encrypted in data files, including columns that are not indexed."""
+
+    fields: frozenset[int] = frozenset()
+    files: frozenset[int] = frozenset()
+    """Ordinals of files whose encrypted columns are not known."""
+
+    def exposes(self, file: SnapshotFile, plaintext: Collection[int]) -> bool:
+        """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
+        if file.data_file.key_metadata is not None:
+            return True
+        bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}
+        return bool((bounded if file.ordinal in self.files else bounded & self.fields).difference(plaintext))
+
+
 @dataclass
 class StageResults:
     """The result of stage 1, checked and in order."""
 
-    units: list[SegmentUnit]
+    units: list[SegmentUnit] = field(default_factory=list)
     """The units by file and row group. The position in this list is the unit's ordinal."""
-    failed: dict[int, str]
+    failed: dict[int, str] = field(default_factory=dict)
     """Files that could not be indexed at all: the reason by file ordinal."""
-    unread: set[int]
+    unread: set[int] = field(default_factory=set)
     """Ordinals of the failed files that storage could not read."""
     in_part: set[int] = field(default_factory=set)
     """Ordinals of the failed files of which some row groups were counted in sketches."""
@@ -60,7 +75,7 @@ class StageResults:
     """The sketches of the whole table by field id."""
     marks: dict[int, CountMarks] = field(default_factory=dict)
     """Why the count of a field may be too high or too low, by field id."""
-    encrypted: Encrypted = field(default_factory=lambda: Encrypted())
+    encrypted: Encrypted = Encrypted()
 
     def count(self, field_id: int, sketch: ThetaSketch) -> None:
         """Add the values of a sketch to the sketch of the table."""
@@ -77,22 +92,6 @@ class StageResults:
         """The bytes read from data files."""
         records = (record for unit in self.units for record in (*unit.columns.values(), *unit.pages.values()))
         return sum(record.bytes_read for record in records)
-
-
-@dataclass(frozen=True)
-class Encrypted:
-    """The columns that are encrypted in data files, including columns that are not indexed."""
-
-    fields: frozenset[int] = frozenset()
-    files: frozenset[int] = frozenset()
-    """Ordinals of files whose encrypted columns are not known."""
-
-    def exposes(self, file: SnapshotFile, plaintext: Collection[int]) -> bool:
-        """Return whether the file's manifest entry reveals bounds of an encrypted column, or the file's own key."""
-        if file.data_file.key_metadata is not None:
-            return True
-        bounded = {i for i, bounds in file.bounds.items() if (bounds.lower, bounds.upper) != (None, None)}
-        return bool((bounded if file.ordinal in self.files else bounded & self.fields).difference(plaintext))
 
 
 @dataclass(frozen=True)
@@ -143,43 +142,44 @@ def select_files(listing: Listing, wanted: Set[int], exposing: frozenset[int]) -
 
 def collect(files: Sequence[SnapshotFile], records: Sequence[StageResult]) -> StageResults:
     """Sort the records into units. A file counts as failed if one of its pieces failed or row groups are missing."""
-    unread: set[int] = set()
-    failed: dict[int, str] = {}
+    indexed = StageResults()
     entries: dict[int, dict[int, UnitEntry]] = defaultdict(dict)
-    columns: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
-    pages: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
-    parts: dict[tuple[int, int], list[ThetaSketch]] = defaultdict(list)
+    sketches: dict[tuple[int, int], list[ThetaSketch]] = defaultdict(list)
     for record in records:
         if record.kind == "file":
-            failed.setdefault(record.file, record.reason)
+            indexed.failed.setdefault(record.file, record.reason)
             if record.fault == STORAGE:
-                unread.add(record.file)
+                indexed.unread.add(record.file)
         elif record.entry is not None:
             entries[record.file][record.row_group] = record.entry
-        elif record.kind == "column":
+        elif record.kind == "sketch":
+            sketches[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
+    tried = [file for file in files if file.ordinal not in indexed.failed and not file.not_indexable]
+    # A file comes in pieces, so only now it shows whether a row group is missing. Then the whole file fails.
+    reasons = {file.ordinal: _why_not_whole(entries[file.ordinal], file.record_count) for file in tried}
+    indexed.failed |= {file: reason for file, reason in reasons.items() if reason}
+    indexed.units = _units({file: entries[file] for file, reason in reasons.items() if not reason}, records)
+    indexed.in_part = {one.file for one in records if one.kind == "column" and one.file in indexed.failed}
+    for (group, field_id), parts in sketches.items():
+        indexed.group_sketches[group, field_id] = united = ThetaSketch.union(parts)
+        indexed.count(field_id, united)
+    return indexed
+
+
+def _units(entries: Mapping[int, Mapping[int, UnitEntry]], records: Sequence[StageResult]) -> list[SegmentUnit]:
+    """Return the units of files, whose ``entries`` are by file and row group, with their records."""
+    columns: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
+    pages: dict[tuple[int, int], dict[int, StageResult]] = defaultdict(dict)
+    for record in records:
+        if record.kind == "column":
             columns[record.file, record.row_group][record.field_id] = record
         elif record.kind == "pages":
             pages[record.file, record.row_group][record.field_id] = record
-        elif record.kind == "sketch":
-            parts[record.sketch_group, record.field_id].append(ThetaSketch.from_bytes(record.data or b""))
-    units: list[SegmentUnit] = []
-    # A file comes in pieces, so only now it shows whether a row group is missing. Then the whole file fails.
-    for file in files:
-        found = entries.get(file.ordinal, {})
-        reason = "" if file.ordinal in failed or file.not_indexable else _why_not_whole(found, file.record_count)
-        if reason:
-            failed[file.ordinal] = reason
-        if file.ordinal in failed or file.not_indexable:
-            continue
-        for row_group, entry in sorted(found.items()):
-            place = (file.ordinal, row_group)
-            units.append(SegmentUnit(file.ordinal, entry, columns[place], pages[place]))
-    united = {key: ThetaSketch.union(sketches) for key, sketches in parts.items()}
-    in_part = {file for file, _ in columns if file in failed}
-    indexed = StageResults(units, failed, unread, in_part, united)
-    for (_, field_id), sketch in united.items():
-        indexed.count(field_id, sketch)
-    return indexed
+    return [
+        SegmentUnit(file, entry, columns[file, row_group], pages[file, row_group])
+        for file, found in entries.items()
+        for row_group, entry in sorted(found.items())
+    ]
 
 
 def _why_not_whole(found: Mapping[int, UnitEntry], rows: int) -> str:
@@ -244,11 +244,6 @@ def listed_manifests(selection: Selection) -> tuple[list[ListedManifest], list[s
 def kinds_of(options: Options) -> list[str]:
     """Return the names of the requested kinds: those of one column if its :meth:`Options.of` are given."""
     return [kind for kind in BUILT_KINDS if kind in options.kinds]
-
-
-def _states(indexed: StageResults, field_id: int, kind: str) -> Iterator[CoverageState]:
-    """Yield the state of each unit."""
-    return (PARTS[kind].state(unit.records(kind)[field_id]) for unit in indexed.units)
 
 
 def _hidden(file: SnapshotFile, encrypted: Encrypted, options: Options) -> Collection[int]:

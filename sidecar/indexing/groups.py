@@ -9,21 +9,16 @@ from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.index_toc import IndexGroup
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import (
-    FieldRowIndexes,
-    RowIndexKind,
-    RowIndexMember,
-    plan_row_indexes,
-)
+from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, parts_of, plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.conversion.protection import properties_of
 from sidecar.iceberg.resolve import TableColumn
 from sidecar.indexing.assemble import SegmentUnit, StageResults
 from sidecar.indexing.slices import GroupTask, KeptIndexes, part_step
 from sidecar.indexing.stage_one.data_file import described
 
-PlannedIndexes = tuple[int, type[FieldIndexes], Sequence[IndexGroup[Any]]]
+PlannedIndexes = tuple[int, IndexForm[Any], list[IndexGroup[Any]]]
 """A field id, and the groups of its page indexes or of its row indexes."""
 
 
@@ -51,7 +46,7 @@ def group_tasks(
 
 
 def index_groups(indexed: StageResults, columns: Sequence[TableColumn]) -> list[PlannedIndexes]:
-    """Return the groups of page indexes, and those of row indexes, of each field that has some."""
+    """Return the groups of page indexes and of row indexes of each field that has some."""
     planned: list[PlannedIndexes] = []
     for column in columns:
         pages, rows = [], []
@@ -61,14 +56,13 @@ def index_groups(indexed: StageResults, columns: Sequence[TableColumn]) -> list[
                 continue
             kind = described(record.described)
             if isinstance(kind, RowIndexKind):
-                rows.append(RowIndexMember(ordinal, kind, record.length))
+                rows.append((ordinal, kind, (record.length,)))
             else:
-                lengths = record.column_length, record.length - record.column_length
-                pages.append(PageIndexMember(ordinal, kind, *lengths))
+                pages.append((ordinal, kind, (record.column_length, record.length - record.column_length)))
         if pages:
-            planned.append((column.field_id, FieldPageIndexes, plan_page_indexes(pages)))
+            planned.append((column.field_id, PAGE_INDEXES, plan_index_groups(PAGE_INDEXES, pages)))
         if rows:
-            planned.append((column.field_id, FieldRowIndexes, plan_row_indexes(rows)))
+            planned.append((column.field_id, ROW_INDEXES, plan_index_groups(ROW_INDEXES, rows)))
     return planned
 
 
@@ -84,19 +78,18 @@ def field_indexes(
     ``keys`` has the keys of fields with encrypted bundles. ``plaintext`` are the fields whose blobs are marked as
     plaintext of encrypted columns.
     """
-    for field_id, part, own in groups:
-        entries = _entries(own, field_id, indexed, kept)
-        yield part(field_id, own, entries, keys.get(field_id), properties_of(field_id in plaintext))
+    for field_id, form, planned in groups:
+        entries = _entries(planned, field_id, indexed, kept)
+        yield FieldIndexes(form, field_id, planned, entries, keys.get(field_id), properties_of(field_id in plaintext))
 
 
 def _entries(
     groups: Sequence[IndexGroup[Any]], field_id: int, indexed: StageResults, kept: KeptIndexes
-) -> Iterator[Sequence[bytes]]:
-    """Yield the parts of each entry: ColumnIndex and OffsetIndex, or a RowIndexEntry."""
-    keys = [_key(indexed.units[unit], field_id) for group in groups for unit in group.units.tolist()]
-    lengths = (own for group in groups for own in group.lengths.tolist())
-    for data, (first, *others) in zip(kept.page_indexes(keys), lengths, strict=True):
-        yield (data[:first], data[first:]) if others else (data,)
+) -> Iterator[list[bytes]]:
+    for group in groups:
+        keys = [_key(indexed.units[unit], field_id) for unit in group.units.tolist()]
+        for data, lengths in zip(kept.page_indexes(keys), group.lengths.tolist(), strict=True):
+            yield parts_of(data, lengths)
 
 
 def tails(task: GroupTask, indexed: StageResults) -> list[bytes]:

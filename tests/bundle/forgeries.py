@@ -19,8 +19,10 @@ from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.key_lookup import KeyRuns, units_with_some_key
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_toc import plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
@@ -103,11 +105,11 @@ def write(
         groups = plan_groups(members, place.sealing)
         bundles.append(FieldBundle(field_id, groups, pages_of(groups, parts, place), 0.01, 1.5, own))
     entries = {unit: entry_of(unit) for unit in range(UNITS)}
-    pages = plan_page_indexes(PageIndexMember(u, PAGES, *map(len, e)) for u, e in entries.items())
-    rows = plan_row_indexes(RowIndexMember(u, ROWS, len(e[0])) for u, e in entries.items())
+    pages = plan_index_groups(PAGE_INDEXES, ((u, PAGES, tuple(map(len, e))) for u, e in entries.items()))
+    rows = plan_index_groups(ROW_INDEXES, ((u, ROWS, (len(e[0]),)) for u, e in entries.items()))
     indexes = [
-        FieldPageIndexes(1, pages, list(entries.values()), key(1)),
-        FieldRowIndexes(1, rows, [e[:1] for e in entries.values()], key(1)),
+        FieldIndexes(PAGE_INDEXES, 1, pages, list(entries.values()), key(1)),
+        FieldIndexes(ROW_INDEXES, 1, rows, [e[:1] for e in entries.values()], key(1)),
     ]
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)

@@ -18,8 +18,10 @@ from sidecar.bundle.envelopes.checksum import CHECKED, ENCRYPTED, BlobContext
 from sidecar.bundle.envelopes.encryption import MODULES_PER_KEY, Cipher, FieldKey, KeyRing, Lock, Owner, key_name
 from sidecar.bundle.filters.layout import Layout
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_toc import plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
@@ -51,11 +53,11 @@ ROWS = RowIndexKind("id", "LONG", "DIRECT_V2", True, True, 0, 6)
 def indexes(field_id: int, units: int, key: FieldKey | None) -> list:
     chance = random.Random(field_id)
     entries = {u: (chance.randbytes(30 * (u % 3)), chance.randbytes(1 + u % 50)) for u in range(units)}
-    pages = plan_page_indexes(PageIndexMember(u, PAGES, *map(len, parts)) for u, parts in entries.items())
-    rows = plan_row_indexes(RowIndexMember(u, ROWS, len(parts[1])) for u, parts in entries.items())
+    pages = plan_index_groups(PAGE_INDEXES, ((u, PAGES, tuple(map(len, parts))) for u, parts in entries.items()))
+    rows = plan_index_groups(ROW_INDEXES, ((u, ROWS, (len(parts[1]),)) for u, parts in entries.items()))
     return [
-        FieldPageIndexes(field_id, pages, list(entries.values()), key),
-        FieldRowIndexes(field_id, rows, [parts[1:] for parts in entries.values()], key),
+        FieldIndexes(PAGE_INDEXES, field_id, pages, list(entries.values()), key),
+        FieldIndexes(ROW_INDEXES, field_id, rows, [parts[1:] for parts in entries.values()], key),
     ]
 
 
@@ -175,9 +177,10 @@ def test_nothing_secret_stands_outside_the_ciphertext():
     filters = dict(enumerate(random_filters(rng, [2] * 70)))
     bits = {filters[0].tobytes(), filters[69].tobytes()}
     secret_entry = b"planted bounds of a page index!!"
-    pages = FieldPageIndexes(
+    pages = FieldIndexes(
+        PAGE_INDEXES,
         1,
-        plan_page_indexes([PageIndexMember(0, PAGES, len(secret_entry), 4)]),
+        plan_index_groups(PAGE_INDEXES, [(0, PAGES, (len(secret_entry), 4))]),
         [(secret_entry, b"abcd")],
         key,
     )

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, plan_index_groups
 from sidecar.bundle.indexes.page_indexes import (
     PAGE_INDEXES,
-    FieldPageIndexes,
     PageIndexKind,
-    PageIndexMember,
     decode_page_index,
     ordering_of,
-    plan_page_indexes,
 )
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
@@ -58,11 +56,13 @@ def entries_for(units: Sequence[int], seed: int = 1) -> Entries:
     return found
 
 
-def given(field_id: int, entries: Entries) -> FieldPageIndexes:
-    groups = plan_page_indexes(
-        PageIndexMember(unit, kind, len(column), len(offset)) for unit, (kind, column, offset) in entries.items()
+def given(field_id: int, entries: Entries) -> FieldIndexes:
+    groups = plan_index_groups(
+        PAGE_INDEXES, ((unit, kind, (len(column), len(offset))) for unit, (kind, column, offset) in entries.items())
     )
-    return FieldPageIndexes(field_id, groups, [entries[unit][1:] for group in groups for unit in group.units.tolist()])
+    return FieldIndexes(
+        PAGE_INDEXES, field_id, groups, [entries[unit][1:] for group in groups for unit in group.units.tolist()]
+    )
 
 
 def sidecar_bytes(units: int, fields: dict[int, Entries], filters: bool = False) -> bytes:
@@ -191,17 +191,16 @@ def test_an_entry_of_another_unit_or_field_is_refused() -> None:
 
 def test_wrong_calls() -> None:
     for member in (
-        PageIndexMember(0, LONG, 0, 0),
-        PageIndexMember(-1, LONG, 1, 1),
-        PageIndexMember(0, LONG, 1 << 30, 1),
+        (-1, LONG, (1, 1)),
+        (0, LONG, (1 << 30, 1)),
     ):
         with pytest.raises(UsageError):
-            plan_page_indexes([member])
+            plan_index_groups(PAGE_INDEXES, [member])
     with pytest.raises(UsageError, match="twice"):
-        plan_page_indexes([PageIndexMember(0, LONG, 1, 1), PageIndexMember(0, TEXT, 1, 1)])
-    groups = plan_page_indexes([PageIndexMember(0, LONG, 1, 1)])
+        plan_index_groups(PAGE_INDEXES, [(0, LONG, (1, 1)), (0, TEXT, (1, 1))])
+    groups = plan_index_groups(PAGE_INDEXES, [(0, LONG, (1, 1))])
     for entries in ([], [(b"", b"x")]):
-        puffin, bad = PuffinWriter(io.BytesIO()), FieldPageIndexes(1, groups, entries)
+        puffin, bad = PuffinWriter(io.BytesIO()), FieldIndexes(PAGE_INDEXES, 1, groups, entries)
         with pytest.raises(UsageError, match="stated length"):
             write_segment(puffin, segment_header(), units_table(1), [bad], snapshot_id=1, sequence_number=1)
 

@@ -11,16 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
+from sidecar.bundle.indexes.index_blob import FieldIndexes
+from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
 from sidecar.bundle.indexes.row_indexes import (
     ROW_INDEXES,
-    FieldRowIndexes,
     RowIndexKind,
-    RowIndexMember,
     StoredRowIndex,
     decode_row_index,
-    plan_row_indexes,
     row_index_kind,
 )
 from sidecar.bundle.inspect import inspect_sidecar
@@ -55,12 +53,12 @@ def entries_for(units: Iterable[int], seed: int = 1) -> Entries:
     return {unit: (TEXT if unit % 11 == 3 else LONG, chance.randbytes(chance.randrange(120))) for unit in units}
 
 
-def given_rows(field_id: int, entries: Entries) -> FieldRowIndexes:
-    groups = plan_row_indexes(RowIndexMember(unit, kind, len(data)) for unit, (kind, data) in entries.items())
-    return FieldRowIndexes(field_id, groups, [(entries[u][1],) for g in groups for u in g.units.tolist()])
+def given_rows(field_id: int, entries: Entries) -> FieldIndexes:
+    groups = plan_index_groups(ROW_INDEXES, ((unit, kind, (len(data),)) for unit, (kind, data) in entries.items()))
+    return FieldIndexes(ROW_INDEXES, field_id, groups, [(entries[u][1],) for g in groups for u in g.units.tolist()])
 
 
-def sidecar_bytes(units: int, fields: dict[int, Entries], more: Sequence[FieldPageIndexes] = ()) -> bytes:
+def sidecar_bytes(units: int, fields: dict[int, Entries], more: Sequence[FieldIndexes] = ()) -> bytes:
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
     indexes = [*more, *(given_rows(field_id, entries) for field_id, entries in fields.items())]
@@ -112,7 +110,7 @@ def test_one_unit_costs_two_small_reads() -> None:
 
 def test_copied_as_bytes_beside_page_indexes() -> None:
     kind = PageIndexKind("int64", "id")
-    pages = FieldPageIndexes(1, plan_page_indexes([PageIndexMember(0, kind, 1, 1)]), [(b"c", b"o")])
+    pages = FieldIndexes(PAGE_INDEXES, 1, plan_index_groups(PAGE_INDEXES, [(0, kind, (1, 1))]), [(b"c", b"o")])
     entries = entries_for(range(70))
     old = open_bytes(sidecar_bytes(70, {1: entries}, [pages]))
     sink = io.BytesIO()
@@ -169,7 +167,9 @@ def test_an_entry_of_another_unit_is_refused() -> None:
 def test_an_entry_is_not_taken_for_a_page_index() -> None:
     """Same field, group, unit and bytes: only what the checksum calls the entry tells them apart."""
     kind = PageIndexKind("int64", "id")
-    pages = FieldPageIndexes(1, plan_page_indexes([PageIndexMember(0, kind, 25, 25)]), [(b"x" * 25, b"y" * 25)])
+    pages = FieldIndexes(
+        PAGE_INDEXES, 1, plan_index_groups(PAGE_INDEXES, [(0, kind, (25, 25))]), [(b"x" * 25, b"y" * 25)]
+    )
     data = bytearray(sidecar_bytes(1, {1: {0: (LONG, b"z" * 50)}}, [pages]))
     at, other = data.index(b"x" * 25), data.index(b"z" * 50)
     one, two = bytes(data[at : at + 58]), bytes(data[other : other + 58])
@@ -204,14 +204,14 @@ def test_a_group_that_is_not_understood_is_stepped_over(change: dict[str, object
 
 
 def test_wrong_calls() -> None:
-    for member in (RowIndexMember(-1, LONG, 1), RowIndexMember(0, LONG, 1 << 30)):
+    for member in ((-1, LONG, (1,)), (0, LONG, (1 << 30,))):
         with pytest.raises(UsageError):
-            plan_row_indexes([member])
+            plan_index_groups(ROW_INDEXES, [member])
     with pytest.raises(UsageError, match="twice among the row indexes"):
-        plan_row_indexes([RowIndexMember(0, LONG, 1), RowIndexMember(0, TEXT, 1)])
-    groups = plan_row_indexes([RowIndexMember(0, LONG, 1)])
+        plan_index_groups(ROW_INDEXES, [(0, LONG, (1,)), (0, TEXT, (1,))])
+    groups = plan_index_groups(ROW_INDEXES, [(0, LONG, (1,))])
     for entries in ([], [(b"xx",)], [(b"x", b"")]):
-        puffin, bad = PuffinWriter(io.BytesIO()), FieldRowIndexes(1, groups, entries)
+        puffin, bad = PuffinWriter(io.BytesIO()), FieldIndexes(ROW_INDEXES, 1, groups, entries)
         with pytest.raises(UsageError, match="stated length"):
             write_segment(puffin, segment_header(), units_table(1), [bad], **PLACE)
 

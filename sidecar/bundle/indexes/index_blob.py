@@ -10,7 +10,6 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +29,7 @@ from sidecar.bundle.indexes.index_toc import (
     K,
     StoredIndexGroup,
     encode_index_toc,
+    parts_of,
 )
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
@@ -61,14 +61,13 @@ class _Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class FieldIndexes:
-    """The indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
+    """The page indexes or row indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
 
     ``entries`` has, for each unit of each of ``groups`` in order, the parts of the unit's entry. With ``key``, the blob
     is encrypted; all blobs of a segment and field share one key. ``properties`` are the blob's in the Puffin footer.
     """
 
-    form: ClassVar[IndexForm[Any]]
-
+    form: IndexForm[Any]
     field_id: int
     groups: Sequence[IndexGroup[Any]]
     entries: Iterable[Sequence[bytes]]
@@ -182,9 +181,7 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         for batch in _batches(entries):
             pieces = yield [(entry.offset, entry.length + place.sealing.overhead) for entry in batch]
             for entry, data in self._opened(batch, pieces, place):
-                ends = accumulate(entry.lengths, initial=0)
-                parts = [data[start:end] for start, end in pairwise(ends)]
-                indexes[entry.unit] = self._stored(parts, entry.group.kind)
+                indexes[entry.unit] = self._stored(parts_of(data, entry.lengths), entry.group.kind)
         return indexes
 
     def verify(self) -> Iterator[str]:

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -120,6 +121,11 @@ def plan_index_groups(form: IndexForm[K], members: Iterable[tuple[int, K, tuple[
         sizes = np.array([lengths for _, lengths in same], np.int64)
         groups.append(IndexGroup(ordinal, kind, units, sizes))
     return groups
+
+
+def parts_of(entry: bytes, lengths: Iterable[int]) -> list[bytes]:
+    """Return the parts of an entry, which have these lengths."""
+    return [entry[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
 @dataclass(frozen=True)

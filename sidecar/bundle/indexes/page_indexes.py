@@ -16,15 +16,13 @@ for values without a fixed width. Nothing here checks an entry against its data 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sidecar.bundle.envelopes.checksum import PieceKind
 from sidecar.bundle.envelopes.envelope import PAGE_INDEX_MAGIC, integer, member
-from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
-from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
-from sidecar.errors import UsageError
+from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_toc import IndexForm
 from sidecar.filters.column_types import ColumnType
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.leaf import Annotation, ComparedColumn, Leaf
@@ -58,19 +56,6 @@ class PageIndexKind(NamedTuple):
         return leaf_of(self, field_id, iceberg_type).compared
 
 
-PageIndexGroup: TypeAlias = IndexGroup[PageIndexKind]
-
-
-@dataclass(frozen=True)
-class PageIndexMember:
-    """The page index of one unit to be planned. Lengths are in bytes; 0 if the structure is missing."""
-
-    unit: int
-    kind: PageIndexKind
-    column_length: int
-    offset_length: int
-
-
 def _decode_kind(content: dict[str, Any]) -> PageIndexKind:
     return PageIndexKind(
         encoding=member(content, "encoding", str),
@@ -92,17 +77,6 @@ PAGE_INDEXES = IndexForm(
     parts=2,
     decode_kind=_decode_kind,
 )
-
-
-def plan_page_indexes(members: Iterable[PageIndexMember]) -> list[PageIndexGroup]:
-    """Group one field's page indexes. Raises :class:`UsageError` if a unit occurs twice or has nothing."""
-    return plan_index_groups(PAGE_INDEXES, map(_checked, members))
-
-
-def _checked(index: PageIndexMember) -> tuple[int, PageIndexKind, tuple[int, int]]:
-    if not index.column_length and not index.offset_length:
-        raise UsageError("a page index has neither a ColumnIndex nor an OffsetIndex", found=f"unit {index.unit}")
-    return index.unit, index.kind, (index.column_length, index.offset_length)
 
 
 class StoredPageIndex(NamedTuple):
@@ -127,16 +101,6 @@ class PageIndexBlob(IndexBlob[PageIndexKind, StoredPageIndex]):
     def _stored(parts: Sequence[bytes], kind: PageIndexKind) -> StoredPageIndex:
         column, offset = parts
         return StoredPageIndex(column or None, offset or None, kind)
-
-
-@dataclass(frozen=True)
-class FieldPageIndexes(FieldIndexes):
-    """The page indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
-
-    ``entries`` has, for each unit of each of ``groups`` in order, ColumnIndex and OffsetIndex.
-    """
-
-    form = PAGE_INDEXES
 
 
 _KINDS = ("boolean", "signed", "unsigned", "float", "int96", "bytes", "decimal")

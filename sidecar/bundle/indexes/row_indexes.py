@@ -24,15 +24,14 @@ statistics can be believed. The facts above are all that it needs, so an entry c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sidecar.bundle.envelopes.checksum import PieceKind
 from sidecar.bundle.envelopes.envelope import ROW_INDEX_MAGIC, integer, member
-from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
-from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups
-from sidecar.bundle.indexes.page_indexes import PageIndexKind
+from sidecar.bundle.indexes.index_blob import IndexBlob
+from sidecar.bundle.indexes.index_toc import IndexForm
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.leaf import ComparedColumn
 from sidecar.puffin.types import ROW_INDEX
@@ -89,18 +88,8 @@ class RowIndexKind(NamedTuple):
         return compared_column(self.type, self.scale, field_id, iceberg_type)
 
 
-RowIndexGroup: TypeAlias = IndexGroup[RowIndexKind]
 EntryKind: TypeAlias = PageIndexKind | RowIndexKind
 """The facts that a reader needs to use a page index or a row index."""
-
-
-@dataclass(frozen=True)
-class RowIndexMember:
-    """The row index of one unit to be planned. ``length`` is the bytes of its RowIndexEntry."""
-
-    unit: int
-    kind: RowIndexKind
-    length: int
 
 
 def _decode_kind(content: dict[str, Any]) -> RowIndexKind:
@@ -134,10 +123,8 @@ ROW_INDEXES = IndexForm(
     decode_kind=_decode_kind,
 )
 
-
-def plan_row_indexes(members: Iterable[RowIndexMember]) -> list[RowIndexGroup]:
-    """Group one field's row indexes. Raises :class:`UsageError` if a unit occurs twice."""
-    return plan_index_groups(ROW_INDEXES, ((index.unit, index.kind, (index.length,)) for index in members))
+INDEX_FORMS: tuple[IndexForm[Any], ...] = (PAGE_INDEXES, ROW_INDEXES)
+"""All forms of entries. A unit has an entry of one of them."""
 
 
 class StoredRowIndex(NamedTuple):
@@ -160,16 +147,6 @@ class RowIndexBlob(IndexBlob[RowIndexKind, StoredRowIndex]):
     @staticmethod
     def _stored(parts: Sequence[bytes], kind: RowIndexKind) -> StoredRowIndex:
         return StoredRowIndex(parts[0], kind)
-
-
-@dataclass(frozen=True)
-class FieldRowIndexes(FieldIndexes):
-    """The row indexes of one field for :func:`sidecar.bundle.writer.write_segment`.
-
-    ``entries`` has, for each unit of each of ``groups`` in order, a 1-tuple with the RowIndexEntry.
-    """
-
-    form = ROW_INDEXES
 
 
 class DecodedRowIndex(NamedTuple):

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from sidecar.bundle.indexes.index_blob import FieldIndexes, IndexBlob
 from sidecar.bundle.indexes.index_toc import MEMBERS_PER_PIECE, IndexForm, IndexGroup, plan_index_groups
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes
+from sidecar.bundle.indexes.row_indexes import INDEX_FORMS
 from sidecar.bundle.kinds.declared import KINDS, PAGE_INDEX
 from sidecar.bundle.merging.kind_merge import KindMerge, SegmentMerge
 from sidecar.bundle.merging.merged_units import MergedUnits, Owners
@@ -93,12 +92,12 @@ class EntryMerge(KindMerge):
     def parts(self, merge: SegmentMerge) -> Iterator[FieldIndexes]:
         """Yield the merged page indexes and row indexes of each field that has some."""
         for field_id, owners in merge.owned(PAGE_INDEX):
-            for written in (FieldPageIndexes, FieldRowIndexes):
-                merged: MergedIndexes = merge_indexes(merge.sources, merge.units, written.form, field_id, owners)
+            for form in INDEX_FORMS:
+                merged = merge_indexes(merge.sources, merge.units, form, field_id, owners)
                 if merged.groups:
-                    entries: Any = merged.entries(merge.sources)
+                    entries = merged.entries(merge.sources)
                     key, properties = merge.keys.get(field_id), merge.properties([merged.key])
-                    yield written(field_id, merged.groups, entries, key, properties)
+                    yield FieldIndexes(form, field_id, merged.groups, entries, key, properties)
 
 
 def _sound_entries(blob: IndexBlob[Any, Any], damaged: npt.NDArray[np.bool_]) -> dict[int, CheckedEntry]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.page_indexes import FieldPageIndexes, PageIndexKind, PageIndexMember, plan_page_indexes
-from sidecar.bundle.indexes.row_indexes import FieldRowIndexes, RowIndexKind, RowIndexMember, plan_row_indexes
+from sidecar.bundle.indexes.index_toc import plan_index_groups
+from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
+from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.merging import merged_indexes
 from sidecar.bundle.verify import verify_sidecar
 from sidecar.storage.source import BytesSource
@@ -28,17 +29,20 @@ def given(pages: dict[int, Pages], rows: dict[int, Rows]):  # type: ignore[no-un
     def indexes(units: Mapping[Key, int], segment: bytes) -> Iterable[FieldIndexes]:
         for field_id, own in pages.items():
             keys = {units[key]: key for key in own}
-            members = (PageIndexMember(u, own[k][0], len(own[k][1]), len(own[k][2])) for u, k in keys.items())
-            groups = plan_page_indexes(members)
+            members = ((u, own[k][0], (len(own[k][1]), len(own[k][2]))) for u, k in keys.items())
+            groups = plan_index_groups(PAGE_INDEXES, members)
             entries = [own[keys[unit]][1:] for group in groups for unit in group.units.tolist()]
-            yield FieldPageIndexes(field_id, groups, entries)
+            yield FieldIndexes(PAGE_INDEXES, field_id, groups, entries)
         for field_id, own_rows in rows.items():
             keys = {units[key]: key for key in own_rows}
-            row_groups = plan_row_indexes(
-                RowIndexMember(u, own_rows[k][0], len(own_rows[k][1])) for u, k in keys.items()
+            row_groups = plan_index_groups(
+                ROW_INDEXES, ((u, own_rows[k][0], (len(own_rows[k][1]),)) for u, k in keys.items())
             )
-            yield FieldRowIndexes(
-                field_id, row_groups, [(own_rows[keys[u]][1],) for g in row_groups for u in g.units.tolist()]
+            yield FieldIndexes(
+                ROW_INDEXES,
+                field_id,
+                row_groups,
+                [(own_rows[keys[u]][1],) for g in row_groups for u in g.units.tolist()],
             )
 
     return indexes
