@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from sidecar.orc.stripe import ColumnEncoding, StripeFooter, read_stripe_footer
 from sidecar.orc.tail import CPP, JAVA, OrcTail, Stripe
 from sidecar.orc.times import old_days_in_proleptic
 from sidecar.orc.trust import LEGACY, UTF8, UTF8_UTC, encoding_of, hashes_wrongly
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import Source
 
 _ORC_135 = 6
@@ -92,10 +93,14 @@ class _OldFilters:
         return reason or next((found.reason for found in self.index.filters or () if not found.trusted), "")
 
     @property
+    def stream_kind(self) -> str:
+        """The kind of the stream that has the filters; empty without filters."""
+        return self.index.filters[0].stream_kind if self.index.filters else ""
+
+    @property
     def asked_by_all(self) -> bool:
         """Whether both Java and C++ readers use these filters."""
-        (kind,) = {found.stream_kind for found in self.index.filters or ()} or {""}
-        return kind == UTF8 and self.footer.encodings[self.column.id].bloom_encoding == UTF8_UTC
+        return self.stream_kind == UTF8 and self.footer.encodings[self.column.id].bloom_encoding == UTF8_UTC
 
 
 def check_filterable(tail: OrcTail) -> None:
@@ -143,17 +148,11 @@ class GivenFilters(Protocol):
     def columns(self) -> AbstractSet[int]:
         """Ids of the columns that may have such filters."""
 
-    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
-        """Return a column's filters by row group of the stripe, or what replaces them.
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Unknown | None:
+        """Return a column's filters by row group of the stripe, or why it gets filters from its values instead.
 
         ``None`` means that there are none, and the file's own rules apply.
         """
-
-
-class ReplacedFilters(NamedTuple):
-    """Why given filters do not go into the file. The column gets filters from its values instead."""
-
-    reason: str
 
 
 class OrcFilterMaker:
@@ -223,8 +222,7 @@ class OrcFilterMaker:
 
     def _take_over(self, work: StripeWork, old: _OldFilters, reason: str = "", damaged: bool = False) -> None:
         work.kept.add(old.column.id)
-        (kind,) = {found.stream_kind for found in old.index.filters or ()} or {""}
-        if kind == UTF8 and self._doubts_legacy(old):
+        if old.stream_kind == UTF8 and self._doubts_legacy(old):
             work.without_legacy.add(old.column.id)
         self._record_outcomes(work, old, EXACT, old.bits, reason, damaged)
 

@@ -21,12 +21,7 @@ from sidecar.conversion.reuse import FilterRules
 from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_file import PLACEMENT, write_orc
-from sidecar.embedding.orc_filters import (
-    OrcFilterMaker,
-    ReplacedFilters,
-    check_filterable,
-    new_encoding,
-)
+from sidecar.embedding.orc_filters import OrcFilterMaker, check_filterable, new_encoding
 from sidecar.embedding.restore_plan import IndexRestorer, Place, RestoreChoice, RestorePlan
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.orc.bloom import OrcBloomFilter
@@ -36,6 +31,7 @@ from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import Stripe
 from sidecar.orc.trust import UTF8, UTF8_UTC, encoding_of
+from sidecar.questions.bounds import Unknown
 from sidecar.storage.target import Target
 
 SPLIT_BLOCK = "the sidecar has a split-block filter for it, which an ORC file cannot hold"
@@ -100,10 +96,10 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
                 noted.add(place)
                 yield IndexPlace(self._source.name, *place, BLOOM).without_index(state)
 
-    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | ReplacedFilters | None:
+    def filters(self, footer: StripeFooter, column: OrcColumn) -> list[OrcBloomFilter] | Unknown | None:
         """Return the filters of a stripe's column, why they are replaced, or ``None`` if the sidecar has none."""
         if column.id in self.plan.from_values:
-            return ReplacedFilters(self.plan.from_values[column.id])
+            return Unknown(self.plan.from_values[column.id])
         first = self._file.first_units[footer.stripe.ordinal]
         groups = range(first, first + footer.stripe.num_row_groups)
         parts = [self._parts.get((group, column.id)) for group in groups]
@@ -114,7 +110,7 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
         for part in having:
             reason = reason or self._doubt(part, footer, column)
         if reason:
-            return ReplacedFilters(reason)
+            return Unknown(reason)
         found = [self._pool.get(part, group) for part, group in zip(having, groups, strict=True)]
         return [bits for bits in found if isinstance(bits, OrcBloomFilter)]
 

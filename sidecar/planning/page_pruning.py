@@ -12,10 +12,10 @@ whole row group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from pyiceberg.manifest import DataFile
@@ -36,6 +36,7 @@ from sidecar.questions.conditions import Condition, LeafCondition
 from sidecar.questions.narrowing import holds, narrow
 from sidecar.questions.row_ranges import RowRanges, Rows
 
+T = TypeVar("T")
 Stored = StoredPageIndex | StoredRowIndex
 
 MAX_UNITS = 2048
@@ -126,27 +127,22 @@ class PagePruner:
         stored: dict[tuple[int, int], Stored],
     ) -> KeptRowGroups | None:
         """Return what all segments together leave of a file; ``None`` if they do not agree on its row groups."""
-        units: tuple[UnitEntry, ...] | None = None
-        rows: list[RowRanges] = []
-        alive: list[bool] = []
+        asked = [place for place in file.places if place.number in entries]
+        if not asked:
+            return None
+        units = entries[asked[0].number]
+        problem = next((text for place in asked if (text := _problem(units, place, file.data))), "")
+        if any(entries[place.number] != units for place in asked):
+            problem = "segments record different row groups"
+        if problem:
+            # Rows are skipped by their positions, so one wrong length would skip rows that match.
+            self.warnings.append(f"row groups of {file.data.file_path} are not pruned: {problem}")
+            return None
+        rows = [RowRanges.all(unit.rows) for unit in units]
         pages: dict[tuple[int, int], StoredPageIndex] = {}
         by_rows = 0
-        for place in file.places:
-            recorded = entries.get(place.number)
-            if recorded is None:
-                continue
-            problem = _problem(recorded, place, file.data)
-            if not problem and units not in (None, recorded):
-                problem = "segments record different row groups"
-            if problem:
-                # Rows are skipped by their positions, so one wrong length would skip rows that match.
-                self.warnings.append(f"row groups of {file.data.file_path} are not pruned: {problem}")
-                return None
-            if units is None:
-                units, alive = recorded, [True] * len(recorded)
-                rows = [RowRanges.all(unit.rows) for unit in recorded]
-            for at, unit in enumerate(recorded):
-                alive[at] = alive[at] and bool(place.alive[at])
+        for place in asked:
+            for at, unit in enumerate(units):
                 number = place.first_unit + at
                 indexes = {i: s for i in self._question.types if (s := stored.get((i, number)))}
                 paged = {i: s for i, s in indexes.items() if isinstance(s, StoredPageIndex)}
@@ -156,37 +152,25 @@ class PagePruner:
                     rows[at] = RowRanges()
                 elif rows[at] and indexes:
                     rows[at] = self._rows(file.data, unit, indexes, rows[at])
-        if units is None:
-            return None
         places = tuple((place.number, place.first_unit) for place in file.places)
-        denied = frozenset(at for at, is_alive in enumerate(alive) if not is_alive)
+        denied = frozenset(at for at in range(len(units)) if not all(place.alive[at] for place in asked))
         return KeptRowGroups(units, tuple(rows), denied, places, pages, by_rows)
 
     def _rows(self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored], wanted: RowRanges) -> RowRanges:
         """Return which of the ``wanted`` rows of a unit its page or row indexes, by field id in ``stored``, leave."""
-        claims: dict[int, _Unproven] = {}
-        for field_id, index in stored.items():
-            if isinstance(index, StoredRowIndex):
-                claim = self._row_index(unit, field_id, index)
-            elif index.column_index is None:
-                continue  # a column with NaN has no column index, so no bounds
-            else:
-                claim = self._pages(data, unit, field_id, index)
-            if isinstance(claim, Unknown):
-                self._warn_of(data, unit, field_id, index, claim.reason)
-            else:
-                claims[field_id] = claim
+        # A column with NaN has no column index, so no bounds.
+        found = {
+            field_id: self._claim(data, unit, field_id, index)
+            for field_id, index in stored.items()
+            if isinstance(index, StoredRowIndex) or index.column_index is not None
+        }
+        claims = self._known(data, unit, stored, found)
         condition = self._condition({field_id: stored[field_id].kind for field_id in claims})
         # Most indexes rule nothing out. What these say need not be proven: every row is kept in any case.
         if condition is None or holds(condition, lambda leaf: _all_may_match(leaf, claims[leaf.column.index].bounds)):
             return wanted
-        pages: dict[int, tuple[Bounds, Rows]] = {}
-        for field_id, claim in claims.items():
-            proven = claim.prove()
-            if isinstance(proven, Unknown):
-                self._warn_of(data, unit, field_id, stored[field_id], proven.reason)
-            else:
-                pages[field_id] = proven
+        proven = {field_id: claim.prove() for field_id, claim in claims.items()}
+        pages = self._known(data, unit, stored, proven)
         if len(pages) < len(claims):
             condition = self._condition({field_id: stored[field_id].kind for field_id in pages})
         if condition is None:
@@ -199,10 +183,25 @@ class PagePruner:
 
         return narrow(condition, wanted, rows_of)
 
-    def _warn_of(self, data: DataFile, unit: UnitEntry, field_id: int, index: Stored, why: str) -> None:
-        what = "row" if isinstance(index, StoredRowIndex) else "page"
-        where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
-        self.warnings.append(f"the {what} index of {where} is not used: {why}")
+    def _known(
+        self, data: DataFile, unit: UnitEntry, stored: dict[int, Stored], found: Mapping[int, T | Unknown]
+    ) -> dict[int, T]:
+        """Return what is known, by field id, and warn of the indexes that are not used."""
+        known: dict[int, T] = {}
+        for field_id, answer in found.items():
+            if isinstance(answer, Unknown):
+                what = "row" if isinstance(stored[field_id], StoredRowIndex) else "page"
+                where = f"{data.file_path}, row group {unit.row_group}, {self._question.names[field_id]}"
+                self.warnings.append(f"the {what} index of {where} is not used: {answer.reason}")
+            else:
+                known[field_id] = answer
+        return known
+
+    def _claim(self, data: DataFile, unit: UnitEntry, field_id: int, stored: Stored) -> _Unproven | Unknown:
+        """Return the bounds that a stored index has, or the reason not to use it."""
+        if isinstance(stored, StoredRowIndex):
+            return self._row_index(unit, field_id, stored)
+        return self._pages(data, unit, field_id, stored)
 
     def _pages(self, data: DataFile, unit: UnitEntry, field_id: int, stored: StoredPageIndex) -> _Unproven | Unknown:
         """Return what a stored page index says of its pages, or the reason not to use it."""
