@@ -67,6 +67,12 @@ _PRIMITIVES: dict[str, PrimitiveType] = {
 }
 
 _t: Any = pa.types
+
+
+def _is_bytes(kind: Any) -> bool:
+    return bool(_t.is_binary(kind) or _t.is_large_binary(kind))
+
+
 _FITS: dict[str, Callable[[Any], bool]] = {
     "boolean": _t.is_boolean,
     "int": _t.is_integer,
@@ -80,7 +86,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "timestamp_ns": lambda kind: _t.is_timestamp(kind) and kind.tz is None,
     "timestamptz_ns": lambda kind: _t.is_timestamp(kind) and kind.tz is not None,
     "string": lambda kind: _t.is_string(kind) or _t.is_large_string(kind) or _is_bytes(kind),
-    "binary": lambda kind: _is_bytes(kind),
+    "binary": _is_bytes,
     "uuid": _t.is_fixed_size_binary,
     "fixed": _t.is_fixed_size_binary,
     "decimal": _t.is_decimal,
@@ -224,32 +230,27 @@ def primitive_type(kind: Any, leaf: Leaf) -> PrimitiveType:
     return FixedType(column.width or 0) if column.base == "fixed" else _PRIMITIVES[column.base]
 
 
-def _is_bytes(kind: Any) -> bool:
-    return bool(_t.is_binary(kind) or _t.is_large_binary(kind))
-
-
 def _compared(kind: Any) -> Any | None:
     """Return the Arrow type as which a column of type ``kind`` is compared; ``None`` if it cannot be compared."""
-    t = _t
     if isinstance(kind, pa.BaseExtensionType):
         return _compared(kind.storage_type)
-    if t.is_dictionary(kind):
+    if _t.is_dictionary(kind):
         return _compared(kind.value_type)
-    if t.is_uint64(kind):
+    if _t.is_uint64(kind):
         return pa.decimal128(20, 0)
-    if t.is_float16(kind):
+    if _t.is_float16(kind):
         return pa.float32()
-    if t.is_date64(kind):
+    if _t.is_date64(kind):
         return pa.date32()
-    if t.is_timestamp(kind) and kind.tz is not None:
+    if _t.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")  # Arrow compares those of two zones only in the same unit
-    if t.is_decimal(kind):
+    if _t.is_decimal(kind):
         return pa.decimal128(kind.precision, kind.scale) if kind.precision <= 38 else None
-    if t.is_string_view(kind):
+    if _t.is_string_view(kind):
         return pa.large_string()
-    if t.is_binary_view(kind):
+    if _t.is_binary_view(kind):
         return pa.large_binary()
-    if t.is_nested(kind) or t.is_duration(kind) or t.is_null(kind) or t.is_interval(kind):
+    if _t.is_nested(kind) or _t.is_duration(kind) or _t.is_null(kind) or _t.is_interval(kind):
         return None
     return kind
 

@@ -40,8 +40,8 @@ import sidecar
 from sidecar.errors import UsageError
 from sidecar.puffin.types import THETA
 from sidecar.reports.finding.find import find
+from sidecar.reports.finding.given_values import conditions_from
 from sidecar.reports.finding.sidecars import _hashes, _sketches
-from sidecar.reports.finding.values import conditions_from
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
 from tests.reports.find_cases import asked_once

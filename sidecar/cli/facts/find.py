@@ -96,8 +96,8 @@ def find(
     out = output()
     from sidecar.reports.finding.evidence import FindOptions
     from sidecar.reports.finding.find import find_with
+    from sidecar.reports.finding.given_values import conditions_from
     from sidecar.reports.finding.plain_files import find_in_files
-    from sidecar.reports.finding.values import conditions_from
 
     wanted = conditions_from(conditions or [], None if values is None else str(values))
     is_file = is_path(table) and not table.endswith(".metadata.json")
