@@ -95,7 +95,7 @@ class KeptFilter:
 
 
 @dataclass(frozen=True)
-class KeptEntry:
+class SpooledEntry:
     """A page index (ColumnIndex, then OffsetIndex) or a RowIndexEntry in the spool, with the lengths of its parts."""
 
     kind: EntryKind
@@ -108,7 +108,7 @@ class CollectedColumn:
     """The indexes of one column, by unit ordinal."""
 
     filters: dict[int, KeptFilter] = field(default_factory=dict)
-    entries: dict[int, KeptEntry] = field(default_factory=dict)
+    entries: dict[int, SpooledEntry] = field(default_factory=dict)
     """Page indexes of Parquet files, row indexes of ORC files."""
     reasons: dict[tuple[str, int], str] = field(default_factory=dict)
     """Why a unit lacks an index that it had or should have, by (kind, unit ordinal)."""
@@ -194,14 +194,14 @@ class Collection:
     def add_entry(self, key: Key, unit: int, kind: EntryKind, pieces: Sequence[bytes]) -> None:
         """Keep a page index (both structures, of which either may be empty) or the row index of one row group."""
         at = self.spool.append(b"".join(pieces))
-        self.columns[key].entries[unit] = KeptEntry(kind, at, tuple(map(len, pieces)))
+        self.columns[key].entries[unit] = SpooledEntry(kind, at, tuple(map(len, pieces)))
 
     def filter_of(self, kept: KeptFilter) -> AnyFilter:
         """Read a kept filter."""
         data = self.spool.read(kept.offset, kept.blocks * BLOCK_BYTES)
         return kept.rule.filter_from(kept.rule.join(data, kept.tail))
 
-    def entry_of(self, kept: KeptEntry) -> list[bytes]:
+    def entry_of(self, kept: SpooledEntry) -> list[bytes]:
         """Read the parts of a kept page index or row index."""
         return parts_of(self.spool.read(kept.offset, sum(kept.lengths)), kept.lengths)
 

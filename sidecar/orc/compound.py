@@ -8,7 +8,7 @@ first; they say how many entries its children have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,15 +62,6 @@ class ColumnCursor:
         """Return the next ``rows`` rows as an Arrow array. Raises as :func:`sidecar.orc.decode.read_row_group`."""
         self.row += rows
         return self._node.take(rows)
-
-
-class _Node(Protocol):
-    """A reader of a column and the columns below it."""
-
-    step: int
-
-    def take(self, count: int) -> Any:
-        """Return the next ``count`` entries as an Arrow array."""
 
 
 class _Leaf:
@@ -146,6 +137,10 @@ class _Union(_Compound):
         types = np.where(members == 255, 0, members).astype(np.int8)
         buffers = [None, pa.py_buffer(types)]  # type: ignore[arg-type]
         return pa.Array.from_buffers(self._kind, count, buffers, children=fields)
+
+
+_Node = _Leaf | _Struct | _List | _Union
+"""A reader of a column and the columns below it."""
 
 
 def _node(

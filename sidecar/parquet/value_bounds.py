@@ -5,7 +5,7 @@ one all entries are ranked, and then the bounds of a page are found without unpa
 width and PLAIN strings are compared in place. Pages of all other encodings are collected and decoded by pyarrow, many
 at a time (:mod:`sidecar.parquet.one_column_file`).
 
-Values become *keys* whose natural order is the column's order. The lowest and the highest key become PLAIN bytes:
+Values are compared by *keys* whose natural order is the column's order; bounds are PLAIN bytes:
 
 | kind | key |
 | --- | --- |
@@ -72,17 +72,11 @@ class _Keys(Protocol):
     def nan(self) -> npt.NDArray[np.bool_] | None:
         """Which values are NaN, bool[n]; ``None`` for types without NaN."""
 
-    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
-        """Return the lowest and the highest key of the values in the non-empty range ``[start, end)``."""
+    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
+        """Return the PLAIN bytes of the lowest and the highest value in the non-empty range ``[start, end)``."""
 
     def ranks(self) -> npt.NDArray[np.int64]:
         """Return the rank of each value, counted from 0."""
-
-    def plain(self, key: Any) -> bytes:
-        """Return the PLAIN bytes of the value with this key."""
-
-    def key(self, index: int) -> Any:
-        """Return the key of the value at ``index``."""
 
 
 class _Numbers:
@@ -93,19 +87,12 @@ class _Numbers:
     def __init__(self, values: npt.NDArray[Any]) -> None:
         self._values = values
 
-    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
         values = self._values[start:end]
-        return values.min(), values.max()
+        return values.min().tobytes(), values.max().tobytes()
 
     def ranks(self) -> npt.NDArray[np.int64]:
         return _inverse(np.argsort(self._values))
-
-    def plain(self, key: Any) -> bytes:
-        data: bytes = key.tobytes()
-        return data
-
-    def key(self, index: int) -> Any:
-        return self._values[index]
 
 
 class _Floats:
@@ -120,25 +107,18 @@ class _Floats:
         found: npt.NDArray[np.bool_] = np.isnan(self._values)
         return found
 
-    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
         values = self._values[start:end]
         extremes = np.array([values.min(), values.max()])
         if np.isnan(extremes[0]) or not extremes.all():
             nan = self.nan[start:end]
             bits = self._bits[start:end]
             keys = _total_order(bits if nan.all() else bits[~nan])
-            return keys.min(), keys.max()
-        low, high = _total_order(extremes.view(self._bits.dtype))
-        return low, high
+            extremes = _total_order(np.array([keys.min(), keys.max()]))
+        return extremes[0].tobytes(), extremes[1].tobytes()
 
     def ranks(self) -> npt.NDArray[np.int64]:
         return _inverse(np.argsort(_total_order(self._bits)))
-
-    def plain(self, key: Any) -> bytes:
-        return _total_order(np.array([key], self._bits.dtype)).tobytes()
-
-    def key(self, index: int) -> Any:
-        return _total_order(self._bits[index : index + 1])[0]
 
 
 def _total_order(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -156,18 +136,12 @@ class _Binaries:
         self._keys = keys
         self._plain = plain
 
-    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
         found = pc.min_max(self._keys.slice(start, end - start))
-        return found["min"].as_py(), found["max"].as_py()
+        return self._plain(found["min"].as_py()), self._plain(found["max"].as_py())
 
     def ranks(self) -> npt.NDArray[np.int64]:
         return _inverse(pc.array_sort_indices(self._keys).to_numpy(zero_copy_only=False))
-
-    def plain(self, key: Any) -> bytes:
-        return self._plain(key)
-
-    def key(self, index: int) -> Any:
-        return self._keys[index].as_py()
 
 
 class _Decimals:
@@ -181,19 +155,12 @@ class _Decimals:
             raise DamagedFileError("a DECIMAL has no bytes")
         self._keys = [(int.from_bytes(value, "big", signed=True), value) for value in stored]
 
-    def extremes(self, start: int, end: int) -> tuple[Any, Any]:
+    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
         keys = self._keys[start:end]
-        return min(keys), max(keys)
+        return min(keys)[1], max(keys)[1]
 
     def ranks(self) -> npt.NDArray[np.int64]:
         return _inverse(np.array(sorted(range(len(self._keys)), key=self._keys.__getitem__), np.int64))
-
-    def plain(self, key: Any) -> bytes:
-        value: bytes = key[1]
-        return value
-
-    def key(self, index: int) -> Any:
-        return self._keys[index]
 
 
 def _inverse(order: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -281,8 +248,7 @@ class _Dictionary:
             return _span_bounds(page.data, page.spans.starts[entries], page.spans.lengths[entries])
         else:
             keys = _keys(_dictionary_array(page, self._leaf).take(entries), ordering)
-        low, high = keys.extremes(0, len(entries))
-        return keys.plain(low), keys.plain(high)
+        return keys.bounds(0, len(entries))
 
 
 @dataclass
@@ -344,8 +310,7 @@ class PageFolder:
         start = 0
         for page, count in pages:
             end = start + count
-            low, high = keys.extremes(start, end)
-            page.lower, page.upper = keys.plain(low), keys.plain(high)
+            page.lower, page.upper = keys.bounds(start, end)
             page.nan_count = 0 if keys.nan is None else int(keys.nan[start:end].sum())
             page.data_bytes = 0 if offsets is None else int(offsets[end] - offsets[start])
             start = end
@@ -377,8 +342,8 @@ class PageFolder:
             if out[kernels.HIGH] >= 0
             else (out[kernels.NAN_LOW], out[kernels.NAN_HIGH])
         )
-        keys, order = dictionary.keys, dictionary.order
-        page.lower, page.upper = (keys.plain(keys.key(int(order[rank]))) for rank in (low, high))
+        entries = (int(dictionary.order[rank]) for rank in (low, high))
+        page.lower, page.upper = (dictionary.keys.bounds(at, at + 1)[0] for at in entries)
 
 
 def _sum_up_strings(page: PageValues, count: int, data: Bytes) -> None:

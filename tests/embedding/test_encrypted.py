@@ -14,7 +14,7 @@ from sidecar.embedding.embed import embed
 from sidecar.embedding.strip import strip
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.parquet.bloom import read_bloom_filter
-from sidecar.parquet.encrypted.sealing import Sealed
+from sidecar.parquet.encrypted.sealing import Sealing
 from sidecar.parquet.footer import ColumnChunk, read_footer
 from sidecar.parquet.thrift import Struct
 from sidecar.parquet.verify.file import verify_file
@@ -235,7 +235,7 @@ def test_filters_that_a_writer_left_in_clear_do_not_stay(tmp_path: Path, monkeyp
     """Neither behind the pages, as the parquet crate has them, nor between row groups."""
     path, keys = written(PLAIN_FOOTER, tmp_path), PLAIN_FOOTER.ours()
     with monkeypatch.context() as patched:
-        patched.setattr(Sealed, "filter", lambda _self, _row_group, _column, data: data)
+        patched.setattr(Sealing, "filter", lambda _self, _row_group, _column, data: data)
         leaking, _ = embedded(path, keys, "leaking.parquet", placement="row-group", bloom=["k", "p"])
     rust = EncryptionKeys(footer_key=b"0123456789012345", column_keys={"str": b"1234567890123450"})
     for source, columns, opening in (

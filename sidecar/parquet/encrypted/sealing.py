@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from sidecar.errors import UnsupportedFeatureError, located
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, FileEncryption, Module
@@ -34,143 +33,88 @@ NO_KEY = "the key of the column is missing"
 Change = Callable[[Struct], Struct]
 
 
-class Sealing(Protocol):
-    """Turns new parts of a file into the bytes that are written."""
+@dataclass(frozen=True, repr=False)
+class Sealing:
+    """Turns new parts of a file into the bytes that are written: of a plain file, or of an encrypted one.
 
-    @property
-    def source(self) -> Source:
-        """The file as stored, without decryption."""
+    An encrypted file has the ``encryption``, and its footer key must be available.
+    """
 
-    @property
-    def metadata(self) -> Struct:
-        """The file's ``FileMetaData``. Encrypted ColumnMetaData in it are still modules."""
+    source: Source
+    """The file as stored, without decryption."""
+    metadata: Struct
+    """The file's ``FileMetaData``. Encrypted ColumnMetaData in it are still modules."""
+    encryption: FileEncryption | None = None
+    footer_key: bytes = b""
 
     def filter(self, row_group: int, column: int, data: bytes) -> bytes:
         """Return the bytes to write for a filter, header and bitset."""
+        if self._key(row_group, column) is None:
+            return data
+        _, end = decode_struct(data)
+        header = self._seal(Module.BLOOM_FILTER_HEADER, row_group, column, data[:end])
+        return header + self._seal(Module.BLOOM_FILTER_BITSET, row_group, column, data[end:])
 
     def column_index(self, row_group: int, column: int, data: bytes) -> bytes:
         """Return the bytes to write for a ColumnIndex."""
+        return self._seal(Module.COLUMN_INDEX, row_group, column, data)
 
     def offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
         """Return the bytes to write for an OffsetIndex."""
+        return self._seal(Module.OFFSET_INDEX, row_group, column, data)
 
     def open_offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
         """Return the plain OffsetIndex that the file stores as ``data``."""
+        return self._open(Module.OFFSET_INDEX, row_group, column, data)
 
     def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
-        """Return a ColumnMetaData module with ``change`` applied to it."""
+        """Return a ColumnMetaData module with ``change`` applied to it. In a plain file it means nothing, and stays."""
+        if self._key(row_group, column) is None:
+            return data
+        tree, _ = decode_struct(self._open(Module.COLUMN_METADATA, row_group, column, data))
+        return self._seal(Module.COLUMN_METADATA, row_group, column, encode_struct(change(tree)))
 
     def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
-        """Return whether the bytes at the place of a filter are plain although its column is encrypted."""
+        """Return whether the bytes at the place of a filter are plain although its column is encrypted.
 
-    def footer(self, metadata: Struct) -> bytes:
-        """Return the bytes from the footer to the end of the file."""
-
-
-@dataclass(frozen=True)
-class InClear:
-    """A file without encryption."""
-
-    source: Source
-    metadata: Struct
-
-    def filter(self, row_group: int, column: int, data: bytes) -> bytes:
-        """See :meth:`Sealing.filter`."""
-        return data
-
-    column_index = offset_index = open_offset_index = filter
-
-    def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
-        """See :meth:`Sealing.column_metadata`. In a plain file such a module means nothing, so it does not change."""
-        return data
-
-    def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
-        """See :meth:`Sealing.is_leak`."""
-        return False
-
-    def footer(self, metadata: Struct) -> bytes:
-        """See :meth:`Sealing.footer`."""
-        data = encode_struct(metadata)
-        return b"".join((data, len(data).to_bytes(LENGTH_BYTES, "little"), MAGIC))
-
-
-@dataclass(frozen=True, repr=False)
-class Sealed:
-    """An encrypted file whose footer key is available."""
-
-    source: Source
-    metadata: Struct
-    encryption: FileEncryption
-    footer_key: bytes
-
-    def filter(self, row_group: int, column: int, data: bytes) -> bytes:
-        """See :meth:`Sealing.filter`."""
-        key = self._key(row_group, column)
-        if key is None:
-            return data
-        _, end = decode_struct(data)
-        encrypt = self.encryption.encrypt_module
-        return encrypt(key, data[:end], Module.BLOOM_FILTER_HEADER, row_group, column) + encrypt(
-            key, data[end:], Module.BLOOM_FILTER_BITSET, row_group, column
-        )
-
-    def column_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """See :meth:`Sealing.column_index`."""
-        return self._structure(Module.COLUMN_INDEX, row_group, column, data)
-
-    def offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """See :meth:`Sealing.offset_index`."""
-        return self._structure(Module.OFFSET_INDEX, row_group, column, data)
-
-    def open_offset_index(self, row_group: int, column: int, data: bytes) -> bytes:
-        """See :meth:`Sealing.open_offset_index`."""
-        key = self._key(row_group, column)
-        if key is None:
-            return data
-        return self.encryption.open_module(key, data, Module.OFFSET_INDEX, row_group, column)
-
-    def column_metadata(self, row_group: int, column: int, data: bytes, change: Change) -> bytes:
-        """See :meth:`Sealing.column_metadata`."""
-        key = self._key(row_group, column)
-        if key is None:
-            return data
-        place = (Module.COLUMN_METADATA, row_group, column)
-        tree, _ = decode_struct(self.encryption.open_module(key, data, *place))
-        return self.encryption.encrypt_module(key, encode_struct(change(tree)), *place)
-
-    def is_leak(self, row_group: int, column: int, offset: int, length: int) -> bool:
-        """See :meth:`Sealing.is_leak`. A plain filter does not begin with a length that a module of its size has."""
-        if (row_group, column) not in self.encryption.columns:
+        A plain filter does not begin with a length that a module of its size has.
+        """
+        if self.encryption is None or (row_group, column) not in self.encryption.columns:
             return False
         prefix = self.source.read(offset, min(LENGTH_BYTES, length))
         return not LENGTH_BYTES < LENGTH_BYTES + int.from_bytes(prefix, "little") <= length
 
     def footer(self, metadata: Struct) -> bytes:
-        """See :meth:`Sealing.footer`."""
-        data = encode_struct(metadata)
-        if self.encryption.encrypted_footer:
-            module = self.encryption.encrypt_module(self.footer_key, data, Module.FOOTER)
-            parts, magic = (self.encryption.crypto_metadata, module), MAGIC_ENCRYPTED
-        else:
-            parts, magic = (data, self.encryption.sign(self.footer_key, data)), MAGIC
+        """Return the bytes from the footer to the end of the file."""
+        data, encryption, magic = encode_struct(metadata), self.encryption, MAGIC
+        parts: tuple[bytes, ...] = (data,)
+        if encryption is not None and encryption.encrypted_footer:
+            module = encryption.encrypt_module(self.footer_key, data, Module.FOOTER)
+            parts, magic = (encryption.crypto_metadata, module), MAGIC_ENCRYPTED
+        elif encryption is not None:
+            parts = (data, encryption.sign(self.footer_key, data))
         return b"".join((*parts, sum(map(len, parts)).to_bytes(LENGTH_BYTES, "little"), magic))
 
-    def _structure(self, module: Module, row_group: int, column: int, data: bytes) -> bytes:
-        key = self._key(row_group, column)
-        return data if key is None else self.encryption.encrypt_module(key, data, module, row_group, column)
+    def _seal(self, module: Module, row_group: int, column: int, data: bytes) -> bytes:
+        found = self._key(row_group, column)
+        return data if found is None else found[0].encrypt_module(found[1], data, module, row_group, column)
 
-    def _key(self, row_group: int, column: int) -> bytes | None:
-        """Return the key of a column; ``None`` for a plain one.
+    def _open(self, module: Module, row_group: int, column: int, data: bytes) -> bytes:
+        found = self._key(row_group, column)
+        return data if found is None else found[0].open_module(found[1], data, module, row_group, column)
+
+    def _key(self, row_group: int, column: int) -> tuple[FileEncryption, bytes] | None:
+        """Return the encryption of a column and its key; ``None`` for a plain one.
 
         Raises :class:`UnsupportedFeatureError` if the key of an encrypted column is missing, so that its new parts are
         never written unencrypted.
         """
-        how = self.encryption.columns.get((row_group, column))
-        if how is None:
+        how = None if self.encryption is None else self.encryption.columns.get((row_group, column))
+        if self.encryption is None or how is None:
             return None
         if how.key is None:
             raise UnsupportedFeatureError(NO_KEY, file=self.source.name)
-        return how.key
+        return self.encryption, how.key
 
 
 def sealing_of(source: Source, footer: Footer) -> Sealing:
@@ -181,7 +125,7 @@ def sealing_of(source: Source, footer: Footer) -> Sealing:
     """
     encryption = footer.encryption
     if encryption is None:
-        return InClear(source, footer.metadata)
+        return Sealing(source, footer.metadata)
     if not isinstance(source, DecryptedSource) or encryption.footer_key is None:
         raise UnsupportedFeatureError(
             "the footer key is missing, so the footer can be neither encrypted nor signed again",
@@ -189,7 +133,7 @@ def sealing_of(source: Source, footer: Footer) -> Sealing:
         )
     stored, key = source.inner, encryption.footer_key
     with located(source.name):
-        return Sealed(stored, _stored_metadata(stored, encryption, key), encryption, key)
+        return Sealing(stored, _stored_metadata(stored, encryption, key), encryption, key)
 
 
 def _stored_metadata(stored: Source, encryption: FileEncryption, key: bytes) -> Struct:
