@@ -52,14 +52,6 @@ NOT_RECORDED = CoverageState("")
 """The state of units in segments that record none for a field and kind."""
 
 
-class NumberedCoverage(NamedTuple):
-    """The states of all units for one field and kind."""
-
-    states: Coverage
-    is_recorded: Flags
-    """bool[files]: whether the segment of the file records them."""
-
-
 class NumberedFiles:
     """Files and units of ``segments``. A method takes and returns running numbers, unless it says otherwise."""
 
@@ -136,8 +128,8 @@ class NumberedFiles:
         found = (states for segment in reversed(self.segments) for states in segment.coverages)
         return list(dict.fromkeys((states.field_id, states.kind) for states in found))
 
-    def coverage(self, field_id: int, kind: str) -> NumberedCoverage:
-        """Return the states of all units for a field and kind."""
+    def coverage(self, field_id: int, kind: str) -> tuple[Coverage, Flags]:
+        """Return the states of all units for a field and kind, and bool[files]: whether a segment records them."""
         states, codes = {NOT_RECORDED: 0}, np.zeros(self.num_units, np.int32)
         recorded = np.zeros(self.num_files, np.bool_)
         for segment in self.segments:
@@ -146,7 +138,7 @@ class NumberedFiles:
                 own = np.array([states.setdefault(state, len(states)) for state in found.states], np.int32)
                 codes[segment.first_unit : segment.first_unit + segment.num_units] = own[found.codes]
                 recorded[segment.first_file : segment.first_file + segment.num_files] = True
-        return NumberedCoverage(Coverage(field_id, kind, tuple(states), codes), recorded)
+        return Coverage(field_id, kind, tuple(states), codes), recorded
 
     def stored_bytes(self, field_id: int, blob_types: Iterable[str]) -> int:
         """Return the bytes of the blobs of a field that have these types."""

@@ -7,7 +7,6 @@ whether the column is still found in the same way, only the table knows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -112,25 +111,14 @@ def _encoding_of(group: StoredGroup) -> AnyEncoding | Unknown:
         return Unknown(error.what)
 
 
-class _FileListedTwice(NamedTuple):
-    """A file as two segments may both list it."""
-
-    path: str
-    size: int
-    rows: int
-    added_snapshot_id: int | None
-    sequence_number: int
-    fingerprint: bytes
-
-    @classmethod
-    def of(cls, entry: FileEntry) -> _FileListedTwice:
-        """Return what identifies a listed file. A file outside a table has the fingerprint of its data instead."""
-        return cls(*entry.identity, b"" if entry.identity.is_certain else entry.entry)
+def _known_as(entry: FileEntry) -> tuple[object, ...]:
+    """Return what identifies a listed file. A file outside a table has the fingerprint of its data instead."""
+    return *entry.identity, b"" if entry.identity.is_certain else entry.entry
 
 
 def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value: LiteralValue) -> list[ProbedRowGroup]:
     """Return the units of all segments; of a file in several segments, those of the first that is certain."""
-    found: dict[_FileListedTwice, list[ProbedRowGroup]] = {}
+    found: dict[tuple[object, ...], list[ProbedRowGroup]] = {}
     lost: list[ProbedRowGroup] = []
     vouched = {segment.id for segment in sidecar.vouched_segments(fields)}
     for segment in sidecar.segments:
@@ -143,7 +131,7 @@ def _answers(sidecar: SidecarFile, fields: list[int], names: NamedColumns, value
                 lost.append(_row_group_answer(None, None, None, NO_LIST))
             for ordinal, entry in enumerate(batch or (), first_file):
                 # Segments of several builds may list a file; the first certain answer stays.
-                units, known = answer.units(entry, ordinal), _FileListedTwice.of(entry)
+                units, known = answer.units(entry, ordinal), _known_as(entry)
                 if known not in found or (not _is_certain(found[known]) and _is_certain(units)):
                     found[known] = units
     return [unit for units in found.values() for unit in units] + lost

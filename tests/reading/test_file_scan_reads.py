@@ -196,13 +196,13 @@ def test_the_leaves_of_a_list_are_read_by_their_own_pages() -> None:
     }, (read, whole)
 
 
-def test_positions_and_ranges(data: bytes) -> None:
+def test_positions_of_rows(data: bytes) -> None:
     with open_scan(BytesSource(data), "k in (0, 3, 6, 300003) or k between 450000 and 450009", ["k"]) as scan:
         found = list(scan.found())
     positions = [0, 1, 2, 100_001, 150_000, 150_001, 150_002, 150_003]
     assert [p for f in found for p in f.positions.tolist()] == positions
-    ranges = [(r.first_row, r.batch["k"].to_pylist()) for f in found for r in f.ranges()]
-    assert ranges == [(0, [0, 3, 6]), (100_001, [300003]), (150_000, [450000, 450003, 450006, 450009])]
+    rows = [k for f in found for k in f.rows["k"].to_pylist()]
+    assert rows == [0, 3, 6, 300003, 450000, 450003, 450006, 450009]
 
 
 def test_a_limit_ends_the_reading(data: bytes) -> None:

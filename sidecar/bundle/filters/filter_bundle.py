@@ -83,7 +83,7 @@ class FilterBundle(FieldBlob[FilterToc]):
                 read_own_blocks(group, place, self.read_ranges)
                 read_tails(group, place, self.read_ranges)
                 for pages in walk_pages(group, self.read_ranges):
-                    for bad in open_pages(group, place, pages).bad:
+                    for bad in open_pages(group, place, pages)[1]:
                         where = f"segment {self.toc.segment_id.hex()}, {group.rule.name} group {group.ordinal}, {bad}"
                         yield f"{where}: wrong checksum or padding"
             except (DamagedFileError, UnsupportedFeatureError) as error:

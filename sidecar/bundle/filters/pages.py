@@ -51,15 +51,11 @@ def read_pages(group: StoredGroup, read_ranges: ReadRanges, first_block: int, bl
     return GroupPages(first_block, blocks, data)
 
 
-class OpenedPages(NamedTuple):
-    """Pages without checksums, and the names of pages, regions or rows that are damaged or have padding bits set."""
+def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> tuple[GroupPages, list[str]]:
+    """Verify and decrypt the pages of a range of blocks. Returns them without checksums, and names of bad parts.
 
-    pages: GroupPages
-    bad: list[str]
-
-
-def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> OpenedPages:
-    """Verify and decrypt the pages of a range of blocks. The parts named in ``bad`` must not be used."""
+    These are pages, regions or rows that are damaged or have padding bits set. They must not be used.
+    """
     layout = group.layout
     data = np.frombuffer(pages.data, np.uint8)
     first = pages.first_block // layout.page_regions
@@ -85,7 +81,7 @@ def open_pages(group: StoredGroup, place: BlobContext, pages: GroupPages) -> Ope
         last = bare.reshape(full, BLOCK_BITS, layout.row_bytes)[:, :, -1] >> (layout.members & 7)
         for number in np.flatnonzero(last.any(axis=1)):
             bad.append(f"region {first + number}: padding bits that are not 0")
-    return OpenedPages(GroupPages(pages.first_block, pages.blocks, opened), bad)
+    return GroupPages(pages.first_block, pages.blocks, opened), bad
 
 
 def bare_group(group: StoredGroup) -> BundleGroup:

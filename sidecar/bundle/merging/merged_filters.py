@@ -238,7 +238,7 @@ def _sound_groups(source: SourceSegment, bundle: FilterBundle, damaged: npt.NDAr
             bundle.report(error)
             damaged[group.units] = True
             continue
-        bad = next((bad for pages in walk_pages(group, read) if (bad := open_pages(group, place, pages).bad)), None)
+        bad = next((bad for pages in walk_pages(group, read) if (bad := open_pages(group, place, pages)[1])), None)
         if bad is None:
             sound.append(CheckedGroup(source, bundle, group, own_blocks, tails))
         else:

@@ -12,7 +12,6 @@ A plain Thrift structure is shorter than its module. It is padded to the same le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from sidecar.errors import DamagedFileError, SidecarError
@@ -28,21 +27,13 @@ from sidecar.storage.source import Source
 IN_CLEAR = "the Bloom filter of an encrypted column is not encrypted: anybody who has the file can look up values in it"
 
 
-@dataclass(frozen=True)
-class RefusedRegion:
-    """A range that cannot be decrypted, because the footer contradicts itself about it. ``why`` is the error."""
+def refused(start: int, end: int, column: str, why: str) -> EncryptedUnit:
+    """Return a range that cannot be decrypted, because the footer contradicts itself about it. ``why`` is the error."""
 
-    start: int
-    end: int
-    column: str
-    why: str
+    def refuse(raw: memoryview) -> bytes:
+        raise DamagedFileError(why)
 
-    def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Return one unit, which raises :class:`DamagedFileError` when it is opened."""
-        return [EncryptedUnit(self.start, self.end, self.column, self._open)]
-
-    def _open(self, raw: memoryview) -> bytes:
-        raise DamagedFileError(self.why)
+    return EncryptedUnit(start, end, column, refuse)
 
 
 def regions_of(
@@ -59,13 +50,13 @@ def regions_of(
             chunk.column_index_offset,
             chunk.column_index_length,
             MAX_INDEX,
-            partial(EncryptedIndex, column, Module.COLUMN_INDEX),
+            partial(_index, column, Module.COLUMN_INDEX),
         ),
         (
             chunk.offset_index_offset,
             chunk.offset_index_length,
             MAX_INDEX,
-            partial(EncryptedIndex, column, Module.OFFSET_INDEX),
+            partial(_index, column, Module.OFFSET_INDEX),
         ),
     ]
     for offset, length, most, region in ranges:
@@ -76,7 +67,7 @@ def regions_of(
         if length is None:
             length = _filter_length(column, source, at, end)
         most = MAX_BYTES + MAX_HEADER
-        yield _checked(chunk, at, length, most, end, partial(EncryptedFilter, column))
+        yield _checked(chunk, at, length, most, end, partial(_filter, column))
 
 
 def _checked(
@@ -90,63 +81,49 @@ def _checked(
     if offset < LENGTH_BYTES or length < 0 or offset + length > end or length > most:
         start = min(max(offset, LENGTH_BYTES), end)
         stop = min(max(offset + length, start), end)
-        return RefusedRegion(start, stop, chunk.leaf.path, "an encrypted part of the column is outside the file's body")
+        return refused(start, stop, chunk.leaf.path, "an encrypted part of the column is outside the file's body")
     return region(offset, offset + length)
 
 
-@dataclass(frozen=True)
-class EncryptedIndex:
-    """An encrypted ColumnIndex or OffsetIndex."""
+def _index(column: EncryptedChunk, module: Module, start: int, end: int) -> EncryptedUnit:
+    """Return the unit of an encrypted ColumnIndex or OffsetIndex."""
 
-    column: EncryptedChunk
-    module: Module
-    start: int
-    end: int
-
-    def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Return the whole region as one unit."""
-        return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
-
-    def _open(self, raw: memoryview) -> bytes:
-        plain = self.column.open(raw, self.module)
+    def decrypt(raw: memoryview) -> bytes:
+        plain = column.open(raw, module)
         _, end = decode_struct(plain)
         return draw_out(plain[:end], len(raw))
 
+    return EncryptedUnit(start, end, column.path, decrypt)
 
-@dataclass(frozen=True)
-class EncryptedFilter:
-    """An encrypted Bloom filter: header and bitset."""
 
-    column: EncryptedChunk
-    start: int
-    end: int
+def _filter(column: EncryptedChunk, start: int, end: int) -> EncryptedUnit:
+    """Return the unit of an encrypted Bloom filter: header and bitset."""
+    return EncryptedUnit(start, end, column.path, partial(_open_filter, column))
 
-    def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Return the whole region as one unit."""
-        return [EncryptedUnit(self.start, self.end, self.column.path, self._open)]
 
-    def _open(self, raw: memoryview) -> bytes:
-        try:
-            return self._decrypted(raw)
-        except SidecarError as error:
-            if _is_plain_filter(raw):
-                raise DamagedFileError(IN_CLEAR) from error
-            raise
+def _open_filter(column: EncryptedChunk, raw: memoryview) -> bytes:
+    try:
+        return _decrypted_filter(column, raw)
+    except SidecarError as error:
+        if _is_plain_filter(raw):
+            raise DamagedFileError(IN_CLEAR) from error
+        raise
 
-    def _decrypted(self, raw: memoryview) -> bytes:
-        """Return the plain filter, and unchanged the bytes after it if the range is longer."""
-        encryption = self.column.encryption
-        split = encryption.module_length(Module.BLOOM_FILTER_HEADER, raw, len(raw))
-        header, _ = decode_struct(self.column.open(raw[:split], Module.BLOOM_FILTER_HEADER))
-        length = encryption.module_length(Module.BLOOM_FILTER_BITSET, raw[split:], len(raw) - split)
-        bits = self.column.open(raw[split : split + length], Module.BLOOM_FILTER_BITSET)
-        if check_num_bytes(header) != len(bits):
-            raise DamagedFileError(
-                "the filter's numBytes differs from the length of its bitset",
-                expected=len(bits),
-                found=header.integer(1),
-            )
-        return encode_padded(header, split + length - len(bits)) + bits + bytes(raw[split + length :])
+
+def _decrypted_filter(column: EncryptedChunk, raw: memoryview) -> bytes:
+    """Return the plain filter, and unchanged the bytes after it if the range is longer."""
+    encryption = column.encryption
+    split = encryption.module_length(Module.BLOOM_FILTER_HEADER, raw, len(raw))
+    header, _ = decode_struct(column.open(raw[:split], Module.BLOOM_FILTER_HEADER))
+    length = encryption.module_length(Module.BLOOM_FILTER_BITSET, raw[split:], len(raw) - split)
+    bits = column.open(raw[split : split + length], Module.BLOOM_FILTER_BITSET)
+    if check_num_bytes(header) != len(bits):
+        raise DamagedFileError(
+            "the filter's numBytes differs from the length of its bitset",
+            expected=len(bits),
+            found=header.integer(1),
+        )
+    return encode_padded(header, split + length - len(bits)) + bits + bytes(raw[split + length :])
 
 
 def _filter_length(column: EncryptedChunk, source: Source, start: int, end: int) -> int:

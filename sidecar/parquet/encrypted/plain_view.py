@@ -23,7 +23,7 @@ from collections import OrderedDict
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import located
 from sidecar.parquet.compression import MAX_PAGE
-from sidecar.parquet.encrypted.body import RefusedRegion, regions_of
+from sidecar.parquet.encrypted.body import refused, regions_of
 from sidecar.parquet.encrypted.footer import unlock_footer
 from sidecar.parquet.encrypted.modules import FileEncryption
 from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
@@ -115,7 +115,7 @@ class DecryptedSource(WrappingSource):
         end = 0
         for region in sorted(found, key=lambda region: region.start):
             if region.start < end:
-                region = RefusedRegion(end, region.end, "", "two encrypted parts of the file overlap")
+                region = refused(end, region.end, "", "two encrypted parts of the file overlap")
             if region.start < region.end:
                 regions.append(region)
                 end = region.end

@@ -17,12 +17,19 @@ ModuleOpener = Callable[[memoryview], bytes]
 
 
 class EncryptedUnit(NamedTuple):
-    """A range of the file that is decrypted as a whole. ``open`` returns plaintext of the same length."""
+    """A range of the file that is decrypted as a whole: a region of one unit.
+
+    ``open`` returns plaintext of the same length.
+    """
 
     start: int
     end: int
     column: str
     open: ModuleOpener
+
+    def units(self, start: int, end: int) -> list[EncryptedUnit]:
+        """See :meth:`Region.units`."""
+        return [self]
 
 
 class Region(Protocol):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,30 +38,12 @@ from sidecar.results.base import Summarized
 from sidecar.storage.source import CountingSource, Source
 
 
-class RowRange(NamedTuple):
-    """Consecutive rows of a file. ``first_row`` is the number of the first one in the file, counted from 0."""
-
-    first_row: int
-    batch: pa.RecordBatch
-
-
 class FoundRows(NamedTuple):
     """Rows of a file. ``positions`` (int64[n]) has the number of each row in the file, counted from 0."""
 
     positions: npt.NDArray[np.int64]
     rows: pa.Table
     """The rows as an Arrow table."""
-
-    def ranges(self) -> Iterator[RowRange]:
-        """Yield the rows as runs of consecutive rows."""
-        breaks = np.flatnonzero(np.diff(self.positions) != 1) + 1
-        edges = [0, *breaks.tolist(), len(self.positions)]
-        for start, end in pairwise(edges):
-            first = int(self.positions[start]) if start < end else 0
-            for batch in self.rows.slice(start, end - start).to_batches():
-                if batch.num_rows:
-                    yield RowRange(first, batch)
-                    first += batch.num_rows
 
 
 Residual = Callable[[pa.Table], npt.NDArray[np.int64]]
