@@ -39,11 +39,6 @@ def reference() -> str:
     return "\n".join(parts)
 
 
-def examples(command: TyperCommand) -> list[str]:
-    """The command lines under ``Examples:`` in a command's help."""
-    return [line.strip() for line in str(command.help).partition("Examples:\n")[2].splitlines()]
-
-
 def _section(name: str, command: TyperCommand) -> Iterator[str]:
     yield f"### sidecar {name}\n"
     yield f"```\n{_usage(name, command)}\n```\n"

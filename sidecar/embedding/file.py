@@ -9,7 +9,6 @@ the result into the file.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -41,8 +40,6 @@ from sidecar.run import in_turn, report_progress, threads_of
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import Source
 from sidecar.storage.target import Target
-
-log = logging.getLogger(__name__)
 
 MOST_THREADS = 4
 """Threads that build indexes by default, at most: of one file, or spread over several. One more thread copies pages."""

@@ -54,13 +54,6 @@ def bound(compressed: int, most: int) -> int:
     return min(most, MAX_BLOCK + _EXPANSION * compressed)
 
 
-def decompress(
-    data: bytes | memoryview, codec: str, block_size: int, offset: int = 0, limit: int = MOST_CONTENT
-) -> bytes:
-    """Return the content of a whole stream. Parameters and errors are those of :func:`decompress_stream`."""
-    return bytes(decompress_stream(data, codec, block_size, offset, limit))
-
-
 def decompress_stream(
     data: bytes | memoryview,
     codec: str,

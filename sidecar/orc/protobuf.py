@@ -227,14 +227,6 @@ def unpack(data: bytes) -> list[int]:
     return out
 
 
-def pack(values: Iterable[int]) -> bytes:
-    """Return unsigned integers as the content of a packed field."""
-    out = bytearray()
-    for value in values:
-        _put_varint(out, value)
-    return bytes(out)
-
-
 def varint_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the varint at ``data[at]`` and the offset after it. Raises IndexError if the bytes end first."""
     byte = data[at]

@@ -66,7 +66,6 @@ class OrcColumn:
     kind: str
     """A name of :data:`KINDS`, or the number of an unknown kind."""
     field_id: int | None
-    required: bool
     precision: int | None
     scale: int | None
     max_length: int | None
@@ -213,7 +212,6 @@ def _column(
         path=f"{above.path}.{name}" if above is not None and above.id else name,
         kind=KINDS[kind] if kind < len(KINDS) else str(kind),
         field_id=int(field_id) if field_id.isascii() and field_id.isdecimal() and len(field_id) < 11 else None,
-        required=attributes.get("iceberg.required") == "true",
         precision=message.varint(5) if message.has(5) else None,
         scale=message.varint(6) if message.has(6) else None,
         max_length=message.varint(4) if message.has(4) else None,

@@ -161,11 +161,6 @@ class _Parts:
         places = at, footer, at - metadata, metadata, statistics
         return cls(source.name, source.size, postscript, end, compression, block_size, *places)
 
-    @property
-    def postscript_length(self) -> int:
-        """Bytes of the postscript, without the byte with its length."""
-        return self.size - 1 - self.postscript_offset
-
     def content(
         self, data: bytes | memoryview, offset: int, limit: int = MOST_CONTENT, before: memoryview | bytes = b""
     ) -> bytes | memoryview:

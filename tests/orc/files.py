@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -77,3 +78,14 @@ def literal(column: str, value: Any) -> Any:
     if column in ("c_float", "c_double"):
         return struct.unpack(">f" if column == "c_float" else ">d", bytes.fromhex(value))[0]
     return Decimal(value) if column.startswith("c_dec") else value
+
+
+def pack(values: Iterable[int]) -> bytes:
+    """Unsigned integers as the content of a packed field of Protobuf."""
+    out = bytearray()
+    for value in values:
+        while value >= 0x80:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
+    return bytes(out)

@@ -13,11 +13,11 @@ from scripts.fuzzing.orc_layout import OrcLayout
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.orc.compression import CODECS, compress
 from sidecar.orc.inspect import inspect_file, probe_file
-from sidecar.orc.protobuf import BYTES, VARINT, Message, decode, encode, pack
+from sidecar.orc.protobuf import BYTES, VARINT, Message, decode, encode
 from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
 from sidecar.storage.source import BytesSource
-from tests.orc.files import read_all, source
+from tests.orc.files import pack, read_all, source
 
 SMALL = "apache_bad_bloom_filter_1.6.11.orc"
 CHUNKED = "java_zlib_chunk1k_utf8.orc"

@@ -10,7 +10,7 @@ import pytest
 import sidecar
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.orc.inspect import inspect_file, probe_file
-from sidecar.orc.protobuf import BYTES, VARINT, Message, encode, pack
+from sidecar.orc.protobuf import BYTES, VARINT, Message, encode
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.statistics import file_statistics
 from sidecar.orc.statistics.column_statistics import ColumnStatistics, decode_statistics
@@ -18,7 +18,7 @@ from sidecar.orc.tail import read_tail
 from sidecar.orc.verify.verify import verify_file
 from sidecar.storage.source import BytesSource
 from tests.cli.running import run
-from tests.orc.files import DATA, FILES, JAVA, PYARROW, read_all, source
+from tests.orc.files import DATA, FILES, JAVA, PYARROW, pack, read_all, source
 
 OVER1K = "apache_over1k_bloom.orc"
 BAD = "apache_bad_bloom_filter_1.6.11.orc"

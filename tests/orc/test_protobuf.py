@@ -23,11 +23,10 @@ from sidecar.orc.protobuf import (
     Message,
     decode,
     encode,
-    pack,
     unpack,
     unzigzag,
 )
-from tests.orc.files import zigzag
+from tests.orc.files import pack, zigzag
 
 CODECS = ["ZLIB", "SNAPPY", "LZ4", "ZSTD", "BROTLI"]
 

@@ -153,7 +153,7 @@ def test_everything_is_encoded_as_it_was(name: str) -> None:
     def content(offset: int, length: int) -> bytes:
         return bytes(decompress_stream(of.read(offset, length), tail.compression, tail.block_size))
 
-    assert encode(tail.postscript) == of.read(tail.postscript_offset, tail.postscript_length)
+    assert encode(tail.postscript) == of.read(tail.postscript_offset, tail.size - 1 - tail.postscript_offset)
     assert encode(tail.footer) == content(tail.footer_offset, tail.footer_length)
     for stripe in stripes:
         footer = stripe.footer

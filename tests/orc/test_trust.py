@@ -36,7 +36,6 @@ def a_column(kind: str, **parts: Any) -> OrcColumn:
         "path": "a",
         "kind": kind,
         "field_id": 1,
-        "required": False,
         "precision": 10 if kind == "DECIMAL" else None,
         "scale": 2 if kind == "DECIMAL" else None,
         "max_length": 8 if kind in ("CHAR", "VARCHAR") else None,

@@ -228,7 +228,6 @@ def _column(kind: RowIndexKind) -> OrcColumn:
         path="",
         kind=kind.type,
         field_id=None,
-        required=False,
         precision=kind.precision or None,
         scale=kind.scale,
         max_length=None,

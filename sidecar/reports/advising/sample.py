@@ -39,7 +39,6 @@ class SampledChunk:
 
     file: int
     """The ordinal of the file in the listing."""
-    part: int
     values: SampledValues
     pages: tuple[tuple[Comparable, Comparable], ...]
     """The lowest and the highest value of each page that has values; empty if they are not known."""
@@ -100,7 +99,6 @@ class _OpenedSample:
     """A file of the sample while it is open."""
 
     listed: SnapshotFile
-    source: CountingSource
     file: OpenFile
     chosen: list[int]
     leaves: dict[int, Any]
@@ -156,7 +154,7 @@ class _Reader:
             self._sample.warnings.append(f"not sampled: {listed.path}: {reason_of(error)}")
             return
         if file.parts:
-            self._opened.append(_OpenedSample(listed, source, file, [], leaves))
+            self._opened.append(_OpenedSample(listed, file, [], leaves))
 
     def _resolve(self, file: OpenFile, listed: SnapshotFile) -> dict[int, Any]:
         leaves, columns = {}, ColumnsInFile(file.leaves, self._schema, self._name_mapping, listed.identity)
@@ -214,7 +212,7 @@ class _Reader:
             pairs = zip(bounds.lower, bounds.upper, strict=True)
             pages = tuple((low, high) for low, high in pairs if low is not None and high is not None)
         own = opened.file.filter_bytes(part, leaf)
-        chunk = SampledChunk(opened.listed.ordinal, part, values, pages, bounds is not None, own)
+        chunk = SampledChunk(opened.listed.ordinal, values, pages, bounds is not None, own)
         self._sample.chunks.setdefault(field_id, []).append(chunk)
 
     def finish(self) -> Sample:
