@@ -7,9 +7,10 @@ import random
 from pathlib import Path
 from typing import Any
 
+import lz4.frame
+
 from scripts.fuzzing.cases import Case, Change, Fuzzer, WrongAnswerError, attempt_each, value_of
 from scripts.fuzzing.trees import UNKNOWN, json_changed, json_extended
-from sidecar.puffin.codecs import compressor
 from sidecar.puffin.inspect import inspect_puffin, verify_puffin
 from sidecar.puffin.metadata import FileMetadata
 from sidecar.puffin.reader import PuffinReader
@@ -30,8 +31,7 @@ def with_payload(data: bytes, payload: Any, *, compressed: bool = False) -> byte
     old = int.from_bytes(data[-12:-8], "little") + 16
     text = json.dumps(payload).encode("utf-8", "surrogatepass")
     if compressed:
-        frame = compressor("lz4", len(text))
-        text = frame.compress(memoryview(text)) + frame.flush()
+        text = lz4.frame.compress(text, content_checksum=True, store_size=True)
     return data[:-old] + MAGIC + text + len(text).to_bytes(4, "little") + bytes([compressed, 0, 0, 0]) + MAGIC
 
 

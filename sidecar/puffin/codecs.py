@@ -7,8 +7,6 @@ silently. Frames written here have a checksum of their content.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import lz4.frame
 import zstandard
 
@@ -21,31 +19,17 @@ ZSTD = "zstd"
 _ZSTD_MAGIC = bytes.fromhex("28b52ffd")
 _LZ4_MAGIC = bytes.fromhex("04224d18")
 _LZ4_MAX_RATIO = 255
-# The library reads a content size of 0 as "not stated", so this is a complete frame without content: header with
-# content size 0 and content checksum, end mark, XXH32 of nothing.
-_EMPTY_LZ4_FRAME = bytes.fromhex("04224d18 4c40 0000000000000000 f3 00000000 055dcc02")
 
 
-class Compressor(Protocol):
-    """Compresses pieces into one frame."""
+def compress(codec: str, data: memoryview) -> bytes:
+    """Return ``data`` as one frame that states its content size.
 
-    def compress(self, data: memoryview) -> bytes:
-        """Return the compressed bytes that are ready, possibly none."""
-
-    def flush(self) -> bytes:
-        """Return the end of the frame."""
-
-
-def compressor(codec: str, length: int) -> Compressor:
-    """Return a compressor of one frame that states ``length`` as content size, in bytes.
-
-    Raises :class:`UsageError` for an unknown codec.
+    Raises :class:`UsageError` for another codec than ``zstd``: no current engine reads LZ4.
     """
-    if codec == ZSTD:
-        return _zstd_compressor(length)
-    if codec == LZ4:
-        return _Lz4Compressor(length)
-    raise UsageError("unknown compression codec", expected=f"{ZSTD} or {LZ4}", found=codec)
+    if codec != ZSTD:
+        raise UsageError("unknown compression codec", expected=ZSTD, found=codec)
+    frame = zstandard.ZstdCompressor(write_content_size=True, write_checksum=True).compressobj(size=data.nbytes)
+    return frame.compress(data) + frame.flush()
 
 
 def decompress(codec: str | None, data: bytes, limit: int) -> bytes:
@@ -77,30 +61,6 @@ def decompress(codec: str | None, data: bytes, limit: int) -> bytes:
 
 class _FrameError(ValueError):
     """The reason why the bytes are not exactly one frame."""
-
-
-def _zstd_compressor(length: int) -> Compressor:
-    made = zstandard.ZstdCompressor(write_content_size=True, write_checksum=True)
-    stream: Compressor = made.compressobj(size=length)
-    return stream
-
-
-class _Lz4Compressor:
-    def __init__(self, length: int) -> None:
-        self._frame: Any = lz4.frame.LZ4FrameCompressor(content_checksum=True)
-        self._header: bytes = self._frame.begin(length) if length else _EMPTY_LZ4_FRAME
-        self._empty = length == 0
-
-    def compress(self, data: memoryview) -> bytes:
-        if self._empty or not data:
-            return b""
-        header, self._header = self._header, b""
-        compressed: bytes = self._frame.compress(data)
-        return header + compressed
-
-    def flush(self) -> bytes:
-        end: bytes = b"" if self._empty else self._frame.flush()
-        return self._header + end
 
 
 def _zstd_content_size(data: bytes) -> int:

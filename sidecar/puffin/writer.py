@@ -2,9 +2,8 @@
 
 Memory is bounded by one piece of data and the footer. The sink is any binary file-like object with
 ``write`` (pyiceberg's ``OutputStream``, a local file); the caller opens and closes it. A plain blob is a
-stream of unknown length. A compressed blob is a single frame with its content size, so its length must
-be known in advance. The footer is plain and all flags are 0, unless LZ4 is requested, which no current
-engine reads.
+stream of unknown length. A compressed blob is a single frame with its content size. The footer is plain
+and all flags are 0: no current engine reads LZ4.
 """
 
 from __future__ import annotations
@@ -60,41 +59,6 @@ class WrittenFile(NamedTuple):
     metadata: FileMetadata
 
 
-class BlobSink:
-    """An open blob of a :class:`PuffinWriter` that takes pieces. :attr:`metadata` is complete when it is closed."""
-
-    def __init__(self, writer: PuffinWriter, metadata: BlobMetadata, length: int | None) -> None:
-        self.metadata = metadata
-        self._writer = writer
-        self._expected = length
-        self._taken = 0
-        self._closed = False
-        codec = metadata.compression_codec
-        self._compressor = None if codec is None else codecs.compressor(codec, length or 0)
-
-    def write(self, data: Buffer) -> None:
-        """Append ``data`` to the content. Raises :class:`UsageError` beyond the stated length."""
-        if self._closed:
-            raise UsageError("the blob is closed", found=self.metadata.type)
-        view = _bytes_view(data)
-        self._taken += view.nbytes
-        if self._expected is not None and self._taken > self._expected:
-            raise self._wrong_length()
-        self._writer._write(view if self._compressor is None else self._compressor.compress(view))
-
-    def _finish(self) -> BlobMetadata:
-        if self._expected is not None and self._taken != self._expected:
-            raise self._wrong_length()
-        self._closed = True
-        if self._compressor is not None:
-            self._writer._write(self._compressor.flush())
-        self.metadata = replace(self.metadata, length=self._writer.position - self.metadata.offset)
-        return self.metadata
-
-    def _wrong_length(self) -> UsageError:
-        return UsageError("the blob does not have its stated length", expected=self._expected, found=self._taken)
-
-
 class PuffinWriter:
     """Writes one Puffin file to ``sink``, with the memory that the module's docstring states.
 
@@ -125,54 +89,17 @@ class PuffinWriter:
         data: Buffer | Iterable[Buffer],
         codec: str | None = None,
         properties: Mapping[str, str] | None = None,
-        *,
-        length: int | None = None,
     ) -> BlobMetadata:
-        """Write one blob. ``data`` is bytes or an iterable of bytes, ``codec`` ``None``, ``"zstd"`` or ``"lz4"``.
-
-        An iterable that is to be compressed needs its total ``length`` in bytes.
-        """
-        pieces: Iterable[Buffer] = data
-        if _is_buffer(data):
-            view = _bytes_view(data)
-            pieces, length = [view], view.nbytes if length is None else length
-        with self.open_blob(blob_type, fields, snapshot_id, sequence_number, codec, properties, length=length) as blob:
-            for piece in pieces:
-                blob.write(piece)
-        return blob.metadata
-
-    @contextmanager
-    def open_blob(
-        self,
-        blob_type: str,
-        fields: Sequence[int],
-        snapshot_id: int,
-        sequence_number: int,
-        codec: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        *,
-        length: int | None = None,
-    ) -> Iterator[BlobSink]:
-        """Open a blob for writing. Only one blob can be open at a time.
-
-        A compressed blob needs its uncompressed ``length`` in bytes; a plain blob does not.
-        """
-        if codec is not None and length is None:
-            raise UsageError("a compressed blob needs its length in advance", found=codec)
-        metadata = BlobMetadata(
-            blob_type,
-            tuple(fields),
-            snapshot_id,
-            sequence_number,
-            self.position,
-            0,
-            codec,
-            dict(properties or {}),
-        )
+        """Write one blob. ``data`` is bytes or an iterable of bytes; with ``codec`` ``"zstd"`` it is bytes."""
+        if codec is not None:
+            data = codecs.compress(codec, _bytes_view(data))
+        own = dict(properties or {})
+        metadata = BlobMetadata(blob_type, tuple(fields), snapshot_id, sequence_number, self.position, 0, codec, own)
         with self._adding(metadata):
-            sink = BlobSink(self, metadata, length)
-            yield sink
-            self.blobs.append(sink._finish())
+            for piece in [data] if _is_buffer(data) else data:
+                self._write(piece)
+            self.blobs.append(replace(metadata, length=self.position - metadata.offset))
+        return self.blobs[-1]
 
     def copy_blob(self, blob: BlobMetadata, origin: PuffinReader | Buffer) -> BlobMetadata:
         """Copy another file's blob byte for byte. ``origin`` is a reader of that file, or the blob's stored bytes.
@@ -202,25 +129,18 @@ class PuffinWriter:
         """Whether :meth:`copy_blob` lets the store copy the bytes, which are then nowhere on this machine."""
         return bool(getattr(self._sink, "copies_inside_store", False))
 
-    def finish(self, footer_codec: str | None = None) -> WrittenFile:
-        """Write the footer, plain or (``"lz4"``) compressed. The sink stays open, but takes no more data."""
-        if footer_codec not in (None, codecs.LZ4):
-            raise UsageError("unknown footer compression", expected=f"None or {codecs.LZ4}", found=footer_codec)
+    def finish(self) -> WrittenFile:
+        """Write the footer. The sink stays open, but takes no more data."""
         self._require_ready()
         metadata = self._validate_file()
         payload = encode_metadata(metadata)
-        plain_length = len(payload)
-        if footer_codec is not None:
-            frame = codecs.compressor(footer_codec, plain_length)
-            payload = frame.compress(memoryview(payload)) + frame.flush()
-        if max(plain_length, len(payload)) > FOOTER_LIMIT:
+        if len(payload) > FOOTER_LIMIT:
             raise UsageError(
                 "the footer would be larger than readers accept",
                 expected=f"at most {FOOTER_LIMIT} bytes",
                 found=len(payload),
             )
-        flags = int(footer_codec is not None)
-        trailer = len(payload).to_bytes(4, "little", signed=True) + flags.to_bytes(4, "little") + MAGIC
+        trailer = len(payload).to_bytes(4, "little", signed=True) + bytes(4) + MAGIC
         self._state = "finished"
         self._write(MAGIC + payload + trailer)
         return WrittenFile(self.position, len(payload) + FRAMING_LENGTH, metadata)

@@ -11,7 +11,8 @@ import xxhash
 import zstandard
 
 from sidecar.errors import DamagedFileError, SidecarError, UnsupportedFeatureError, UsageError, located
-from sidecar.puffin.codecs import compressor, decompress
+from sidecar.puffin.codecs import compress, decompress
+from tests.puffin.lz4_files import lz4_frame
 
 CONTENTS = [b"", b"a", b"content " * 50, bytes(range(256)) * 5_000]
 CODECS = ["zstd", "lz4"]
@@ -22,17 +23,15 @@ def unpack(codec: str | None, data: bytes, limit: int = 1 << 24) -> bytes:
         return decompress(codec, data, limit)
 
 
-def pack(codec: str, content: bytes, step: int = 1 << 20) -> bytes:
-    frame = compressor(codec, len(content))
-    pieces = [frame.compress(memoryview(content)[i : i + step]) for i in range(0, len(content), step)]
-    return b"".join(pieces) + frame.flush()
+def pack(codec: str, content: bytes) -> bytes:
+    """A frame of ours, or one of LZ4, which we do not write."""
+    return lz4_frame(content) if codec == "lz4" else compress(codec, memoryview(content))
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=len)
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("step", [1 << 20, 97])
-def test_frames_of_ours_come_back_whatever_the_pieces(codec: str, content: bytes, step: int) -> None:
-    assert unpack(codec, pack(codec, content, step)) == content
+def test_frames_come_back(codec: str, content: bytes) -> None:
+    assert unpack(codec, pack(codec, content)) == content
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=len)
@@ -205,4 +204,4 @@ def test_no_codec_is_no_change_and_other_codecs_are_unknown() -> None:
         with pytest.raises(UnsupportedFeatureError, match="unknown compression codec"):
             unpack(codec, pack("zstd", b"abc"))
         with pytest.raises(UsageError, match="unknown compression codec"):
-            compressor(codec, 3)
+            compress(codec, memoryview(b"abc"))

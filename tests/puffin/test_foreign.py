@@ -18,6 +18,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter, WrittenFile
 from sidecar.storage.local import LocalSource
 from sidecar.storage.remote import FileIOSource
+from tests.puffin.lz4_files import add_lz4, with_lz4_footer
 
 LONG = bytes(range(256)) * 2_000
 CONTENTS = [b"", b"a", "größe 🤯".encode(), LONG]
@@ -33,9 +34,7 @@ def write_all_kinds(sink: Any, count: int = 50) -> tuple[WrittenFile, list[bytes
             writer.add_blob("some-blob", list(range(i)), 2**62 + i, i - 1, content, codec, properties)
             contents.append(content)
     for i in range(count):
-        with writer.open_blob(types.SBBF, [i], -1, -1) as blob:
-            for piece in (b"piece of ", b"%d" % i):
-                blob.write(piece)
+        writer.add_blob(types.SBBF, [i], -1, -1, (b"piece of ", b"%d" % i))
         contents.append(b"piece of %d" % i)
     return writer.finish(), contents
 
@@ -219,15 +218,15 @@ def test_our_plain_files_equal_those_of_icebergs_own_writer_byte_for_byte(spark:
 
 
 @pytest.mark.jvm
-def test_icebergs_own_reader_refuses_what_we_write_only_on_request(spark: Any, tmp_path: Path) -> None:
+def test_icebergs_own_reader_refuses_lz4_which_we_read_and_do_not_write(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import UnsupportedOperationException
 
-    for name, codec, footer in (("blob", "lz4", None), ("footer", None, "lz4")):
-        path = tmp_path / f"{name}.stats"
-        with path.open("wb") as sink:
-            writer = PuffinWriter(sink)
-            blob = writer.add_blob("t", [1], 2, 3, b"content", codec)
-            writer.finish(footer)
+    for name in ("blob", "footer"):
+        path, sink = tmp_path / f"{name}.stats", io.BytesIO()
+        writer = PuffinWriter(sink)
+        blob = (add_lz4 if name == "blob" else PuffinWriter.add_blob)(writer, "t", [1], 2, 3, b"content")
+        writer.finish()
+        path.write_bytes(sink.getvalue() if name == "blob" else with_lz4_footer(sink.getvalue()))
         assert PuffinReader(LocalSource(str(path))).read_blob(blob) == b"content"
         with pytest.raises(UnsupportedOperationException, match="LZ4"):
             java_read(spark, path)
