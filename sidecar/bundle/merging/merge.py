@@ -16,7 +16,7 @@ Encrypted blobs are decrypted and encrypted under a fresh data key, wrapped by t
 vouches for the units table of all merged segments, so a segment without an encrypted blob, which anybody could have
 written, is never merged with one that has some (:func:`may_merge`).
 
-Memory: the units tables, and what the filters of one group need (:meth:`MergedFilters.pages`).
+Memory: the units tables, and what the filters of one group need (``merged_filters``).
 """
 
 from __future__ import annotations

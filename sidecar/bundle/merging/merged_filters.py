@@ -50,22 +50,18 @@ class _Contribution:
     targets: Ordinals
 
 
-@dataclass(frozen=True)
-class MergedFilters:
-    """The merged filters of one field: groups of split-block filters, then groups of ORC filters."""
+_Planned = Sequence[tuple[BundleGroup, Sequence[_Contribution]]]
+"""The merged groups of one field, each with its sources: those of split-block filters, then those of ORC filters."""
 
-    groups: list[BundleGroup]
-    contributions: list[list[_Contribution]]
-    """The sources of each group."""
 
-    def pages(self, place: BlobContext) -> Iterator[bytes]:
-        """Yield the pages and tails of all groups in order.
+def _pages(planned: _Planned, place: BlobContext) -> Iterator[bytes]:
+    """Yield the pages and tails of all groups in order.
 
-        Memory: a few times :data:`sidecar.bundle.filters.pages.PIECE_BYTES`, or one block of every filter of a group.
-        """
-        for group, parts in zip(self.groups, self.contributions, strict=True):
-            load = partial(_load_blocks, group, [_BlockLoader(part) for part in parts])
-            yield from group_pages(group, place, load, _tails(group, parts))
+    Memory: a few times :data:`sidecar.bundle.filters.pages.PIECE_BYTES`, or one block of every filter of a group.
+    """
+    for group, parts in planned:
+        load = partial(_load_blocks, group, [_BlockLoader(part) for part in parts])
+        yield from group_pages(group, place, load, _tails(group, parts))
 
 
 def _load_blocks(group: BundleGroup, loaders: Sequence[_BlockLoader], first: int, count: int) -> Blocks:
@@ -75,19 +71,16 @@ def _load_blocks(group: BundleGroup, loaders: Sequence[_BlockLoader], first: int
     return out
 
 
-def merge_filters(
+def _plan(
     sources: Sequence[CheckedSegment], units: MergedUnits, field_id: int, owners: Owners, sealing: PieceOverhead
-) -> MergedFilters:
+) -> _Planned:
     """Plan the groups of a field. ``sealing`` is the overhead of the merged pieces."""
-    groups: list[BundleGroup] = []
-    contributions: list[list[_Contribution]] = []
+    planned = []
     for rule in RULES:
         taken = list(_taken(sources, units, field_id, owners, rule))
         members = [member for stored, positions, at in taken for member in _members(stored, positions, at)]
-        for group in plan_groups(members, sealing):
-            groups.append(group)
-            contributions.append(list(_contributions(group, taken)))
-    return MergedFilters(groups, contributions)
+        planned += [(group, list(_contributions(group, taken))) for group in plan_groups(members, sealing)]
+    return planned
 
 
 _Taken = tuple[CheckedGroup, Ordinals, Ordinals]
@@ -170,21 +163,19 @@ class _BlockLoader:
         self._first, self._end = first, first + pages.blocks
 
 
-def merged_rates(
-    sources: Sequence[CheckedSegment], field_id: int, contributions: Sequence[Sequence[_Contribution]]
-) -> tuple[float | None, float | None]:
+def _rates(sources: Sequence[CheckedSegment], field_id: int, planned: _Planned) -> tuple[float | None, float | None]:
     """Return the declared rate and the expected false units of a field's merged filters; ``None`` if unknown.
 
     The declared rate is the highest of the sources. A source counts its expected units by the share of its filters
     that are kept, as if they had equal rates.
     """
-    bundles = [part.stored.bundle for parts in contributions for part in parts]
-    rates = [bundle.toc.fpp for bundle in bundles]
+    every = [part for _, parts in planned for part in parts]
+    rates = [part.stored.bundle.toc.fpp for part in every]
     fpp = max((rate for rate in rates if rate is not None), default=None) if None not in rates else None
     expected = 0.0
     for source in sources:
         stored = {id(checked.bundle) for checked in source.filters.get(field_id, ())}
-        parts = [part for group in contributions for part in group if id(part.stored.bundle) in stored]
+        parts = [part for part in every if id(part.stored.bundle) in stored]
         if not parts:
             continue
         known = parts[0].stored.bundle.toc.expected_false_units
@@ -220,12 +211,12 @@ class FilterMerge(KindMerge):
         """Yield the merged filters of each field that has some."""
         for field_id, owners in merge.owned(BLOOM):
             place = merge.place(field_id)
-            merged = merge_filters(merge.sources, merge.units, field_id, owners, place.sealing)
-            if merged.groups:
-                rates = merged_rates(merge.sources, field_id, merged.contributions)
+            planned = _plan(merge.sources, merge.units, field_id, owners, place.sealing)
+            if planned:
+                groups, rates = [group for group, _ in planned], _rates(merge.sources, field_id, planned)
                 properties = merge.properties([(rule.blob_type, field_id) for rule in RULES])
                 key = merge.keys.get(field_id)
-                yield FieldBundle(field_id, merged.groups, merged.pages(place), *rates, key, properties)
+                yield FieldBundle(field_id, groups, _pages(planned, place), *rates, key, properties)
 
 
 def _sound_groups(source: SourceSegment, bundle: FilterBundle, damaged: npt.NDArray[np.bool_]) -> list[CheckedGroup]:

@@ -27,17 +27,13 @@ BlobOfField = tuple[str, int]
 """A blob type and a field id."""
 
 
-def _any_entry(entry: TocEntry) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class SourceSegment:
     """A segment that is carried to a new file. ``keep`` says which of its blobs of fields are."""
 
     sidecar: SidecarFile
     segment: Segment
-    keep: Callable[[TocEntry], bool] = _any_entry
+    keep: Callable[[TocEntry], bool] = lambda entry: True
     sketches: Sequence[FieldSketches] = ()
     """Sketches of groups that were counted again. ``keep`` leaves out the blobs that they replace."""
     has_damage: bool | None = None
