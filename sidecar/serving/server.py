@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sidecar.crypto.keys import EncryptionKeys
-from sidecar.errors import UsageError
+from sidecar.errors import StorageError, UsageError
 from sidecar.serving.settings import (
     DEFAULT_PORT,
     MOST_CONNECTIONS,
@@ -33,6 +33,8 @@ IDLE_SECONDS = 75
 connection that is being closed."""
 QUEUED_CONNECTIONS = 1_024
 """How many connections may wait to be accepted."""
+SPARE_SECONDS = 30.0
+"""How much longer than :data:`STOP_SECONDS` the thread of a server is waited for when it ends."""
 
 
 def serve(
@@ -108,6 +110,34 @@ def require_extra() -> None:
             f"the server needs the package {error.name}, which is not installed",
             hint="In a copy of the repository run: pip install '.[serve]'",
         ) from error
+
+
+@contextmanager
+def running(settings: ServeSettings, application: Any) -> Iterator[str]:
+    """Run an application in a thread of this process until the block ends; yield its address.
+
+    The application is that of :mod:`sidecar.serving.application` for ``settings``.
+    """
+    with listening(settings) as (listener, address):
+        server = _uvicorn(settings, application)
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                server.run(sockets=[listener])
+            finally:
+                ended.set()
+
+        thread = threading.Thread(target=run, name="sidecar-serve", daemon=True)
+        thread.start()
+        try:
+            while not server.started:
+                if ended.wait(0.005):
+                    raise StorageError("the server did not start")
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(SPARE_SECONDS + STOP_SECONDS)
 
 
 def _run_alone(settings: ServeSettings, listener: socket.socket) -> None:

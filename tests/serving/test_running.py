@@ -9,11 +9,8 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,41 +21,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import sidecar
 from sidecar.errors import UsageError
-from sidecar.serving import server
 from sidecar.serving.application import make_application
-from sidecar.serving.server import listening, signals_end_the_server
-from sidecar.serving.settings import STOP_SECONDS, ServeSettings
+from sidecar.serving.server import listening, running, signals_end_the_server
+from sidecar.serving.settings import ServeSettings
 from tests.iceberg.cases import local, replaced
 from tests.serving.certificates import certificate
 from tests.serving.serving_logs import plan_lines
 from tests.tables import create_with_rows
 
 SERVE = [sys.executable, "-m", "sidecar.cli", "serve", "--json", "--port", "0"]
-
-
-@contextmanager
-def running(settings: ServeSettings, application: Any) -> Iterator[str]:
-    """Run an application in a thread of this process until the block ends; yield its address."""
-    with listening(settings) as (listener, address):
-        alone = server._uvicorn(settings, application)
-        ended = threading.Event()
-
-        def run() -> None:
-            try:
-                alone.run(sockets=[listener])
-            finally:
-                ended.set()
-
-        thread = threading.Thread(target=run, name="sidecar-serve", daemon=True)
-        thread.start()
-        try:
-            while not alone.started:
-                if ended.wait(0.005):
-                    raise RuntimeError("the server did not start")
-            yield address
-        finally:
-            alone.should_exit = True
-            thread.join(30 + STOP_SECONDS)
 
 
 def get(url: str) -> bytes:
