@@ -9,8 +9,9 @@ The counts are about the sidecar that plans of the snapshot really use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
@@ -35,7 +36,7 @@ from sidecar.indexing.declaration import (
     declaration_of,
     declarations_of,
 )
-from sidecar.indexing.previous.damage import NO_DAMAGE, find_damage
+from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage, find_damage
 from sidecar.reports.status.coverage import (
     NOTHING_WAITS,
     CountedCoverage,
@@ -84,85 +85,109 @@ def status(
     seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
     planned = planned_repair(table, with_sketches=not quick)
     refs, losable = describe_refs(table)
-    common = {
-        "table": name_of(seen),
-        "table_uuid": str(seen.metadata.table_uuid),
-        "refs": refs,
-        "repairs": planned.repairs,
-        "losable": losable,
-        "registered": registered_sidecars(table),
-        "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
-    }
-    if is_empty(table, snapshot_id):
-        declared, other_rates, hurt = None, dict[str, int](), _Damaged()
-        counted = CountedCoverage({}, None, NOTHING_WAITS)
-        facts: dict[str, Any] = {"snapshot_id": None, "sidecar": None, "files": TableFileCounts(0, 0), "coverage": {}}
-        facts |= {"segments": [], "warnings": []}
-        facts |= {
-            "lost": [],
-            "rows": 0,
-            "data_bytes": 0,
-            "delete_files": 0,
-            "size_share": None,
-            "lookups": {},
-            "runs": [],
-        }
-    else:
-        listing = list_snapshot(table, snapshot_id)
-        data_bytes = sum(file.file_size for file in listing.files)
-        with opened_sidecar(seen, listing) as search:
-            found, passed, warnings = search.found, search.passed, search.warnings
-            declared = _declared(seen, found, passed, warnings)
-            live = live_files(found, listing)
-            damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
-            counted = count_coverage(seen, listing, live, indexes_of(seen, declared or ()), damage)
-            damaged = count_damaged(seen, live, damage)
-            is_passed = any(entry.snapshot_id == listing.snapshot_id for entry in passed)
-            warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
-            warnings += [
-                f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()
-            ]
-            other_rates = files_with_other_rates(live, declared or ())
-            causes = found.sidecar.damage.causes if found else []
-            is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
-            fault = "indexes are of a form that this version of sidecar does not read" if is_unread else ""
-            if damage or any(isinstance(cause, DamagedFileError) for cause in causes):
-                fault = "the sidecar is damaged"
-            hurt = _Damaged(tuple(damaged), fault, is_passed and _is_blocked(table, listing.snapshot_id))
-            lookups = measure_lookups(seen, found, warnings) if found else {}
-            facts = {
-                "snapshot_id": listing.snapshot_id,
-                **describe_indexes(seen, listing, found, live, warnings),
-                "lost": None if quick else lost_files(table, [file.path for file in listing.files]),
-                "rows": sum(file.record_count for file in listing.files),
-                "data_bytes": data_bytes,
-                "delete_files": listing.delete_files,
-                "size_share": found.statistics.file_size_in_bytes / data_bytes if found and data_bytes else None,
-                "lookups": lookups,
-                "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
-            }
-    misread = misread_counts(seen, facts["coverage"])
-    warnings = [*facts["warnings"], *misread, *state_of_registrations(table), *several_files(table), *planned.problems]
-    found_status = TableStatus(
-        **facts
-        | common
-        | {"covered": counted.covered, "share_covered": counted.share, "waiting": counted.waiting}
-        | {"warnings": list(dict.fromkeys(warnings)), "missed": [], "to_do": []}
+    asked = _nothing() if is_empty(table, snapshot_id) else _look(table, seen, snapshot_id, quick=quick)
+    warnings = [*asked.facts["warnings"], *misread_counts(seen, asked.facts["coverage"])]
+    warnings += [*state_of_registrations(table), *several_files(table), *planned.problems]
+    found = TableStatus(
+        **{**asked.facts, "warnings": list(dict.fromkeys(warnings))},
+        table=name_of(seen),
+        table_uuid=str(seen.metadata.table_uuid),
+        refs=refs,
+        repairs=planned.repairs,
+        losable=losable,
+        registered=registered_sidecars(table),
+        unreferenced=NOT_LOOKED_FOR if quick else unreferenced_files(table),
+        covered=asked.counted.covered,
+        share_covered=asked.counted.share,
+        waiting=asked.counted.waiting,
+        missed=[],
+        to_do=[],
     )
-    found_status.missed.extend(_missed(found_status, max_behind, least))
+    found.missed.extend(_missed(found, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
-        refreshed = None if declared is None else indexes_of(seen, declared)
-        found_status.to_do.extend(_to_do(table, found_status, refreshed, other_rates, at, hurt))
-    return found_status
+        refreshed = None if asked.declared is None else indexes_of(seen, asked.declared)
+        found.to_do.extend(_to_do(table, found, refreshed, at, asked))
+    return found
 
 
-class _Damaged(NamedTuple):
-    """The damage of the sidecar: damaged indexes by column and kind, the reason if nothing of it is used, and whether
-    no refresh can replace the statistics file of the snapshot."""
+@dataclass(frozen=True)
+class _Asked:
+    """What is known of the snapshot that was asked, and of its sidecar."""
 
-    indexes: tuple[tuple[str, str], ...] = ()
+    facts: Mapping[str, Any]
+    """The attributes of the result that are about the snapshot."""
+    counted: CountedCoverage
+    declared: Sequence[ColumnDeclaration] | None = None
+    """What a refresh indexes; ``None`` if that is not known."""
+    other_rates: Mapping[str, int] = field(default_factory=dict)
+    """The answer of :func:`files_with_other_rates`."""
+    damaged: Sequence[tuple[str, str]] = ()
+    """Damaged indexes by column and kind."""
     fault: str = ""
+    """Why nothing of the sidecar is used; empty if it is."""
     is_blocked: bool = False
+    """Whether no refresh can replace the statistics file of the snapshot."""
+
+
+def _nothing() -> _Asked:
+    """Return what is known of a table without a snapshot."""
+    facts: dict[str, Any] = {
+        "snapshot_id": None,
+        "sidecar": None,
+        "files": TableFileCounts(0, 0),
+        "coverage": {},
+        "segments": [],
+        "warnings": [],
+        "lost": [],
+        "rows": 0,
+        "data_bytes": 0,
+        "delete_files": 0,
+        "size_share": None,
+        "lookups": {},
+        "runs": [],
+    }
+    return _Asked(facts, CountedCoverage({}, None, NOTHING_WAITS))
+
+
+def _look(table: Table, seen: Table, snapshot_id: int | None, *, quick: bool) -> _Asked:
+    """Return what is known of a snapshot. ``seen`` is the table with the names of columns that the snapshot has."""
+    listing = list_snapshot(table, snapshot_id)
+    data_bytes = sum(file.file_size for file in listing.files)
+    with opened_sidecar(seen, listing) as search:
+        found, passed, warnings = search.found, search.passed, search.warnings
+        declared = _declared(seen, found, passed, warnings)
+        live = live_files(found, listing)
+        damage = find_damage(found.sidecar, found.statistics) if found and not quick else NO_DAMAGE
+        counted = count_coverage(seen, listing, live, indexes_of(seen, declared or ()), damage)
+        damaged = count_damaged(seen, live, damage)
+        is_passed = any(entry.snapshot_id == listing.snapshot_id for entry in passed)
+        warnings += [f"{text}; file {found.sidecar.source.name}" for text in damage.footer] if found else []
+        warnings += [f"{kind} of {column} is damaged in {quantity(n, 'file')}" for (column, kind), n in damaged.items()]
+        other_rates = files_with_other_rates(live, declared or ())
+        fault = _fault_of(found, damage)
+        lookups = measure_lookups(seen, found, warnings) if found else {}
+        facts = {
+            "snapshot_id": listing.snapshot_id,
+            **describe_indexes(seen, listing, found, live, warnings),
+            "lost": None if quick else lost_files(table, [file.path for file in listing.files]),
+            "rows": sum(file.record_count for file in listing.files),
+            "data_bytes": data_bytes,
+            "delete_files": listing.delete_files,
+            "size_share": found.statistics.file_size_in_bytes / data_bytes if found and data_bytes else None,
+            "lookups": lookups,
+            "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
+        }
+        is_blocked = is_passed and _is_blocked(table, listing.snapshot_id)
+        return _Asked(facts, counted, declared, other_rates, tuple(damaged), fault, is_blocked)
+
+
+def _fault_of(found: FoundSidecar | None, damage: SidecarDamage) -> str:
+    """Return why nothing of a sidecar is used; empty if it is."""
+    causes = found.sidecar.damage.causes if found else []
+    if damage or any(isinstance(cause, DamagedFileError) for cause in causes):
+        return "the sidecar is damaged"
+    is_unread = any(isinstance(cause, UnsupportedFeatureError) for cause in causes)
+    return "indexes are of a form that this version of sidecar does not read" if is_unread else ""
 
 
 def _declared(
@@ -225,12 +250,10 @@ def _to_do(
     table: Table,
     status: TableStatus,
     refreshed: list[tuple[str, str]] | None,
-    other_rates: Mapping[str, int],
     at: int | str | None,
-    damaged: _Damaged,
+    asked: _Asked,
 ) -> Iterator[NextStep]:
-    """Yield what to do. ``refreshed`` is what a refresh indexes, ``other_rates`` what
-    :func:`files_with_other_rates` returns, ``at`` names the snapshot that was asked.
+    """Yield what to do. ``refreshed`` is what a refresh indexes, ``at`` names the snapshot that was asked.
 
     A refresh is about branches; for a tag or an older snapshot it is a build. A refresh does not look for damage, so
     for a sidecar with a fault it is a build, too.
@@ -238,27 +261,29 @@ def _to_do(
     of_snapshot = () if at is None else ("--at", str(at))
     on_branch = at is not None and is_branch(table, at)
     is_past = not on_branch and at is not None and status.snapshot_id != table.metadata.current_snapshot_id
-    asked = "main" if at is None or not (is_past or on_branch) else str(at)
+    named = "main" if at is None or not (is_past or on_branch) else str(at)
     yield from steps_for_lost(table, status.lost)
-    blocked = ("--force",) if damaged.is_blocked else ()
+    blocked = ("--force",) if asked.is_blocked else ()
     place = of_snapshot if is_past or on_branch else ()
-    refresh = command_for(table, "build" if is_past or damaged.fault or blocked else "refresh", *place, *blocked)
+    refresh = command_for(table, "build" if is_past or asked.fault or blocked else "refresh", *place, *blocked)
     waiting = status.waiting.files
     if waiting and refreshed == [] and not status.covered:
         advise = command_for(table, "advise")
         yield NextStep("nothing is declared or indexed; advise names the columns that deserve an index", advise)
     elif waiting and refreshed != []:
         yield NextStep(f"{quantity(waiting, 'file')} {'is' if waiting == 1 else 'are'} not covered", refresh)
-    elif any(one.ref == asked for one in status.losable) and refreshed != []:
+    elif any(one.ref == named for one in status.losable) and refreshed != []:
         yield NextStep("the sidecar is lost when the snapshot that it is registered for expires", refresh)
-    elif damaged.fault and not damaged.indexes and refreshed != []:
-        yield NextStep(damaged.fault, refresh)
-    if other_rates:
-        files = quantity(max(other_rates.values()), "file")
-        why = f"filters of {', '.join(other_rates)} have another rate than is declared: {files} to be indexed again"
+    elif asked.fault and not asked.damaged and refreshed != []:
+        yield NextStep(asked.fault, refresh)
+    if asked.other_rates:
+        files = quantity(max(asked.other_rates.values()), "file")
+        why = (
+            f"filters of {', '.join(asked.other_rates)} have another rate than is declared: {files} to be indexed again"
+        )
         yield NextStep(why, refresh)
     broken: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for column, kind in damaged.indexes:
+    for column, kind in asked.damaged:
         broken.setdefault(((kind,), _naming(status, column, (kind,))), []).append(column)
     for ((kind,), naming), columns in broken.items():
         options = ["--columns", ",".join(map(encoded_name, columns)), *naming, *of_snapshot]
