@@ -156,36 +156,21 @@ def convert(
     if failed and (not formats or found.is_one):
         raise next(iter(failed.values()))
     sources, kinds = list(formats), sorted(set(formats.values()))
+    asked = _Conversion(access, sources, kinds, data, target, columns, sizes, as_)
     if kinds == [BLOOM_FILTER]:
         asked_engine(engine, spark)
         workers: WorkEngine = LocalWork(reason="there is one filter")
         conversion = "MurmurHash3 filter to XXH64 filter"
         if columns is not None or merge or as_ is not None:
             raise UsageError("a historical filter takes only onto, column and fpp")
-        converted = _filter(access, sources, data, column, target, DEFAULT_FPP if fpp is None else check_fpp(fpp))
+        converted = asked.rebuild(column, DEFAULT_FPP if fpp is None else check_fpp(fpp))
     else:
         if column is not None:
             raise UsageError("only a file that is one filter needs its column", found=column)
-        if len(kinds) > 1 and not set(kinds) <= {PARQUET, ORC}:
-            raise UsageError("sources of different formats", found=" and ".join(kinds))
-        target_format = _format_by_name(target)
+        target_format = asked.check()
         conversion = f"{' and '.join(kinds)} to {target_format}"
-        if as_ is not None and (as_ not in get_args(RebuiltKind) or target_format != PUFFIN or PUFFIN in kinds):
-            raise UsageError(
-                "filters become another kind only on the way from data files to Puffin",
-                expected=" or ".join(get_args(RebuiltKind)),
-            )
         workers = _workers(engine, spark, sources, access, target_format == PUFFIN and kinds != [PUFFIN])
-        if target_format == PUFFIN:
-            if data is not None:
-                raise UsageError("a data file is only needed to make a data file")
-            to_puffin = sidecars_to_puffin if kinds == [PUFFIN] else data_files_to_puffin
-            converted = to_puffin(sources, target, PuffinOptions(columns, sizes, as_, access, workers))
-        else:
-            if len(sources) > 1:
-                raise UsageError("a data file is made of one source", found=len(sources))
-            made = _ToDataFile(access, sources[0], data, target, columns, sizes).run(kinds[0], target_format)
-            converted = Converted(*made)
+        converted = asked.run(target_format, workers)
     failed |= converted.failed
     report = ConvertReport(
         [path for path in sources if path not in failed],
@@ -203,24 +188,56 @@ def convert(
 
 
 @dataclass(frozen=True)
-class _ToDataFile:
-    """The conversions of one ``source`` that write a data file ``target``; ``data`` is the file it is made of."""
+class _Conversion:
+    """What is asked: ``sources`` of the formats ``kinds`` become ``target``, a data file with the rows of ``data``."""
 
     access: Access
-    source: str
+    sources: Sequence[str]
+    kinds: Sequence[str]
     data: str | None
     target: str
     columns: Sequence[str] | None
     sizes: TargetSizes
+    as_: RebuiltKind | None
 
-    def run(self, source_format: str, target_format: str) -> tuple[int, list[Outcome]]:
+    @property
+    def source(self) -> str:
+        """The one source of a data file."""
+        return self.sources[0]
+
+    def check(self) -> str:
+        """Return the format of the target. Raises :class:`UsageError` for formats that do not go together."""
+        if len(self.kinds) > 1 and not set(self.kinds) <= {PARQUET, ORC}:
+            raise UsageError("sources of different formats", found=" and ".join(self.kinds))
+        target_format = _format_by_name(self.target)
+        known = get_args(RebuiltKind) if target_format == PUFFIN and PUFFIN not in self.kinds else ()
+        if self.as_ is not None and self.as_ not in known:
+            raise UsageError(
+                "filters become another kind only on the way from data files to Puffin",
+                expected=" or ".join(get_args(RebuiltKind)),
+            )
+        return target_format
+
+    def run(self, target_format: str, workers: WorkEngine) -> Converted:
+        """Convert to a format that :meth:`check` returned."""
+        if target_format == PUFFIN:
+            if self.data is not None:
+                raise UsageError("a data file is only needed to make a data file")
+            to_puffin = sidecars_to_puffin if self.kinds == [PUFFIN] else data_files_to_puffin
+            options = PuffinOptions(self.columns, self.sizes, self.as_, self.access, workers)
+            return to_puffin(self.sources, self.target, options)
+        if len(self.sources) > 1:
+            raise UsageError("a data file is made of one source", found=len(self.sources))
+        return Converted(*self._to_data_file(target_format))
+
+    def _to_data_file(self, target_format: str) -> tuple[int, list[Outcome]]:
         """Choose the conversion; return the size of the new file, and what became of each index."""
         if self.data is not None:
             with closing(self.access.open(self.data)) as opened:
                 _refuse_encrypted(opened)
-        if source_format == PUFFIN:
+        if self.kinds == [PUFFIN]:
             return self._embed()
-        if source_format != target_format:
+        if self.kinds != [target_format]:
             return self._filters_like()
         if self.data is not None:
             raise UsageError("a data file is only needed where source and target are of different formats")
@@ -260,6 +277,19 @@ class _ToDataFile:
             raise UsageError("ORC filters cannot be resized", hint="sidecar embed builds them at another rate.")
         report = convert_legacy(self.access, self.source, self.target, self.columns)
         return report.written.size, report.outcomes
+
+    def rebuild(self, column: str | None, fpp: float) -> Converted:
+        """Build a filter of today's form for the values of ``column`` from which a historical one was built."""
+        if len(self.sources) > 1:
+            raise UsageError("historical filters are converted one by one", found=len(self.sources))
+        if self.data is None or not column:
+            raise UsageError(
+                "a historical filter can only be rebuilt: its bits say nothing about XXH64",
+                file=self.source,
+                hint="Name its Parquet file and column with --onto FILE --column NAME.",
+            )
+        size, outcome = convert_filter(self.access, self.source, self.data, column, self.target, fpp)
+        return Converted(size, [outcome])
 
 
 def _workers(
@@ -304,18 +334,3 @@ def _format_by_name(target: str) -> str:
         expected=" or ".join(_ENDINGS),
         hint="One file is written. A folder of data files: embed FILES --into FOLDER --from PUFFIN.",
     )
-
-
-def _filter(
-    access: Access, sources: Sequence[str], data: str | None, column: str | None, target: str, fpp: float
-) -> Converted:
-    if len(sources) > 1:
-        raise UsageError("historical filters are converted one by one", found=len(sources))
-    if data is None or not column:
-        raise UsageError(
-            "a historical filter can only be rebuilt: its bits say nothing about XXH64",
-            file=sources[0],
-            hint="Name its Parquet file and column with --onto FILE --column NAME.",
-        )
-    size, outcome = convert_filter(access, sources[0], data, column, target, fpp)
-    return Converted(size, [outcome])
