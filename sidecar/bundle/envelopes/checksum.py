@@ -20,13 +20,15 @@ ciphertext, tag (16 bytes), with the same context in its AAD.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import xxhash
+
+if TYPE_CHECKING:
+    from sidecar.bundle.envelopes.encryption import Cipher
 
 SEAL_BYTES = 8
 """Length of the checksum after every piece."""
@@ -95,26 +97,13 @@ BARE = PieceOverhead(0, 0)
 """Opened pieces: data alone, without a checksum."""
 
 
-class PieceCipher(Protocol):
-    """Encrypts and decrypts the pieces of one segment and field (:class:`.encryption.Cipher`)."""
-
-    def encrypt(self, context: bytes, data: bytes | memoryview) -> bytes:
-        """Return the encrypted module of a piece."""
-
-    def encrypt_all(self, contexts: Sequence[bytes], pieces: Sequence[memoryview]) -> bytes:
-        """Return the encrypted modules of several pieces, concatenated in order."""
-
-    def decrypt(self, context: bytes, piece: bytes | memoryview) -> bytes | None:
-        """Return the data of a piece, ``None`` if the piece is damaged or belongs to another place."""
-
-
 @dataclass(frozen=True)
 class BlobContext:
     """The segment (16 bytes) and field id (0: none) that a blob's pieces are bound to; ``cipher`` if encrypted."""
 
     segment: bytes
     field_id: int = 0
-    cipher: PieceCipher | None = field(default=None, repr=False, compare=False)
+    cipher: Cipher | None = field(default=None, repr=False, compare=False)
 
     @property
     def sealing(self) -> PieceOverhead:
