@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -135,34 +135,21 @@ class ColumnResult:
         self.outcome = replace(self.outcome, way=way, bytes=found.num_bytes, rate_after=found.estimated_fpp())
 
 
-class FilterBuilder(Protocol):
-    """Builds a filter from values."""
-
-    encoding: Encoding | OrcEncoding
-
-    def insert(self, values: ArrayLike) -> None:
-        """Add values, as :meth:`ColumnWork.add`. Raises :class:`UsageError` if their bytes are not certain."""
-
-    def finish(self) -> AnyFilter:
-        """Return the filter at its target size."""
-
-
 class SplitBlockBuilder:
     """Builds a split-block filter for at most ``values`` values, and folds it to the target rate in the end."""
 
     def __init__(self, encoding: Encoding, values: int, options: Options) -> None:
-        self.encoding: Encoding | OrcEncoding = encoding
-        self._encoding = encoding
+        self.encoding = encoding
         self._fpp = options.fpp
         blocks = blocks_for(_rounded(values), options.fpp, max_bits_per_value=options.max_bits)
         self._filter = SplitBlockBloomFilter(np.zeros((blocks, 8), dtype=np.uint32))
 
     def insert(self, values: ArrayLike) -> None:
-        """See :class:`FilterBuilder`."""
-        self._filter.insert(hash_arrow(values, self._encoding))
+        """Add values, as :meth:`ColumnWork.add`. Raises :class:`UsageError` if their bytes are not certain."""
+        self._filter.insert(hash_arrow(values, self.encoding))
 
     def finish(self) -> SplitBlockBloomFilter:
-        """See :class:`FilterBuilder`."""
+        """Return the filter at its target size."""
         return self._filter.fold_to(self._fpp)
 
 
@@ -170,17 +157,20 @@ class OrcFilterBuilder:
     """Builds an ORC filter of the size that ORC writers choose for a row index stride of ``stride`` rows."""
 
     def __init__(self, encoding: OrcEncoding, stride: int, options: Options) -> None:
-        self.encoding: Encoding | OrcEncoding = encoding
-        self._encoding = encoding
+        self.encoding = encoding
         self._filter = OrcBloomFilter.empty(*size_for(stride, options.orc_fpp))
 
     def insert(self, values: ArrayLike) -> None:
-        """See :class:`FilterBuilder`."""
-        self._filter.insert_arrow(values, self._encoding)
+        """See :meth:`SplitBlockBuilder.insert`."""
+        self._filter.insert_arrow(values, self.encoding)
 
     def finish(self) -> OrcBloomFilter:
-        """See :class:`FilterBuilder`."""
+        """Return the filter."""
         return self._filter
+
+
+FilterBuilder = SplitBlockBuilder | OrcFilterBuilder
+"""Builds a filter from values."""
 
 
 class ColumnWork:

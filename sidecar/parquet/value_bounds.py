@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,20 +63,6 @@ class PageValues:
     upper: bytes | None = None
     nan_count: int = 0
     data_bytes: int = 0
-
-
-class _Keys(Protocol):
-    """An array of values with their sort keys."""
-
-    @property
-    def nan(self) -> npt.NDArray[np.bool_] | None:
-        """Which values are NaN, bool[n]; ``None`` for types without NaN."""
-
-    def bounds(self, start: int, end: int) -> tuple[bytes, bytes]:
-        """Return the PLAIN bytes of the lowest and the highest value in the non-empty range ``[start, end)``."""
-
-    def ranks(self) -> npt.NDArray[np.int64]:
-        """Return the rank of each value, counted from 0."""
 
 
 class _Numbers:
@@ -161,6 +147,14 @@ class _Decimals:
 
     def ranks(self) -> npt.NDArray[np.int64]:
         return _inverse(np.array(sorted(range(len(self._keys)), key=self._keys.__getitem__), np.int64))
+
+
+_Keys = _Numbers | _Floats | _Binaries | _Decimals
+"""An array of values that are compared by their keys.
+
+``bounds`` are the PLAIN bytes of the lowest and the highest value in the non-empty range ``[start, end)``, ``ranks``
+the rank of each value, counted from 0, and ``nan`` says which values are NaN (``None`` for types without NaN).
+"""
 
 
 def _inverse(order: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -17,8 +17,8 @@ from functools import partial
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.parquet.bloom import MAX_BYTES, MAX_HEADER, MIN_BYTES, check_num_bytes, header_doubt
 from sidecar.parquet.encrypted.modules import LENGTH_BYTES, Module
-from sidecar.parquet.encrypted.pages import EncryptedPages
-from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
+from sidecar.parquet.encrypted.pages import EncryptedPages, Region
+from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit
 from sidecar.parquet.footer import ColumnChunk
 from sidecar.parquet.page_indexes.page_index import MAX_INDEX
 from sidecar.parquet.thrift import decode_struct, draw_out, encode_padded

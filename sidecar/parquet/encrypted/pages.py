@@ -57,7 +57,11 @@ class EncryptedPages:
         self._lock = threading.Lock()
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Return one unit a page; one unit in all if the whole chunk is read and there is no usable offset index."""
+        """Return at least the units that overlap ``[start, end)``, in order: one a page, found when they are read.
+
+        It is one unit in all if the whole chunk is read and there is no usable offset index. Bytes between units are
+        not encrypted. Raises :class:`DamagedFileError`.
+        """
         if self._indexed is not None:
             return self._indexed
         if start <= self.start and self.end <= end:
@@ -163,6 +167,10 @@ class EncryptedPages:
         header.fields[_COMPRESSED_SIZE] = (I32, len(plain))
         header.fields.pop(_CRC, None)
         return encode_padded(header, split + encryption.overhead(of_body)) + plain
+
+
+Region = EncryptedUnit | EncryptedPages
+"""A range of the file with units."""
 
 
 def _clear_levels(header: Struct, body: memoryview) -> int:

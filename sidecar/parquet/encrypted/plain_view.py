@@ -26,7 +26,8 @@ from sidecar.parquet.compression import MAX_PAGE
 from sidecar.parquet.encrypted.body import refused, regions_of
 from sidecar.parquet.encrypted.footer import unlock_footer
 from sidecar.parquet.encrypted.modules import FileEncryption
-from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit, Region
+from sidecar.parquet.encrypted.pages import Region
+from sidecar.parquet.encrypted.units import EncryptedChunk, EncryptedUnit
 from sidecar.parquet.footer import MAGIC, Footer, Tail, decode_footer, footer_of, read_tail
 from sidecar.parquet.pages import MAX_HEADER
 from sidecar.parquet.thrift import PADDING, Struct, encode_padded

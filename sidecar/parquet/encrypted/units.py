@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from sidecar.parquet.encrypted.modules import FileEncryption, Module
 from sidecar.parquet.footer import ColumnChunk
@@ -28,26 +28,8 @@ class EncryptedUnit(NamedTuple):
     open: ModuleOpener
 
     def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """See :meth:`Region.units`."""
+        """Return this unit."""
         return [self]
-
-
-class Region(Protocol):
-    """A range of the file whose units are found only when it is read."""
-
-    @property
-    def start(self) -> int:
-        """Offset of the first byte."""
-
-    @property
-    def end(self) -> int:
-        """Offset after the last byte."""
-
-    def units(self, start: int, end: int) -> list[EncryptedUnit]:
-        """Return at least the units that overlap ``[start, end)``, in order. Bytes between units are not encrypted.
-
-        Raises :class:`DamagedFileError`.
-        """
 
 
 @dataclass(frozen=True, repr=False)
