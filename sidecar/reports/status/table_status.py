@@ -39,7 +39,6 @@ from sidecar.indexing.declaration import (
 from sidecar.indexing.previous.damage import NO_DAMAGE, SidecarDamage, find_damage
 from sidecar.reports.status.coverage import (
     NOTHING_WAITS,
-    CountedCoverage,
     count_coverage,
     count_damaged,
     files_with_other_rates,
@@ -85,24 +84,20 @@ def status(
     seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
     planned = planned_repair(table, with_sketches=not quick)
     refs, losable = describe_refs(table)
+    whole = {
+        "table": name_of(seen),
+        "table_uuid": str(seen.metadata.table_uuid),
+        "refs": refs,
+        "repairs": planned.repairs,
+        "losable": losable,
+        "registered": registered_sidecars(table),
+        "unreferenced": NOT_LOOKED_FOR if quick else unreferenced_files(table),
+    }
     asked = _nothing() if is_empty(table, snapshot_id) else _look(table, seen, snapshot_id, quick=quick)
     warnings = [*asked.facts["warnings"], *misread_counts(seen, asked.facts["coverage"])]
     warnings += [*state_of_registrations(table), *several_files(table), *planned.problems]
-    found = TableStatus(
-        **{**asked.facts, "warnings": list(dict.fromkeys(warnings))},
-        table=name_of(seen),
-        table_uuid=str(seen.metadata.table_uuid),
-        refs=refs,
-        repairs=planned.repairs,
-        losable=losable,
-        registered=registered_sidecars(table),
-        unreferenced=NOT_LOOKED_FOR if quick else unreferenced_files(table),
-        covered=asked.counted.covered,
-        share_covered=asked.counted.share,
-        waiting=asked.counted.waiting,
-        missed=[],
-        to_do=[],
-    )
+    facts = {**asked.facts, "warnings": list(dict.fromkeys(warnings))}
+    found = TableStatus(**facts, **whole, missed=[], to_do=[])
     found.missed.extend(_missed(found, max_behind, least))
     if not is_static(table):  # a metadata file cannot be changed
         refreshed = None if asked.declared is None else indexes_of(seen, asked.declared)
@@ -116,7 +111,6 @@ class _Asked:
 
     facts: Mapping[str, Any]
     """The attributes of the result that are about the snapshot."""
-    counted: CountedCoverage
     declared: Sequence[ColumnDeclaration] | None = None
     """What a refresh indexes; ``None`` if that is not known."""
     other_rates: Mapping[str, int] = field(default_factory=dict)
@@ -145,8 +139,11 @@ def _nothing() -> _Asked:
         "size_share": None,
         "lookups": {},
         "runs": [],
+        "covered": {},
+        "share_covered": None,
+        "waiting": NOTHING_WAITS,
     }
-    return _Asked(facts, CountedCoverage({}, None, NOTHING_WAITS))
+    return _Asked(facts)
 
 
 def _look(table: Table, seen: Table, snapshot_id: int | None, *, quick: bool) -> _Asked:
@@ -176,9 +173,12 @@ def _look(table: Table, seen: Table, snapshot_id: int | None, *, quick: bool) ->
             "size_share": found.statistics.file_size_in_bytes / data_bytes if found and data_bytes else None,
             "lookups": lookups,
             "runs": history_of(found.sidecar.puffin.metadata.properties) if found else [],
+            "covered": counted.covered,
+            "share_covered": counted.share,
+            "waiting": counted.waiting,
         }
         is_blocked = is_passed and _is_blocked(table, listing.snapshot_id)
-        return _Asked(facts, counted, declared, other_rates, tuple(damaged), fault, is_blocked)
+        return _Asked(facts, declared, other_rates, tuple(damaged), fault, is_blocked)
 
 
 def _fault_of(found: FoundSidecar | None, damage: SidecarDamage) -> str:
