@@ -32,17 +32,17 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_678,
-    "statements": 49_339,
-    "classes": 870,
+    "code lines": 60_694,
+    "statements": 49_355,
+    "classes": 865,
     "result types": 96,
     "public names": 50,
     "public functions": 28,
     "parameters of public functions": 196,
     "commands": 19,
     "parameters of commands": 130,
-    "arguments passed on": 651,
-    "long functions": 7,
+    "arguments passed on": 652,
+    "long functions": 6,
     "functions of many parameters": 5,
     "parameters that are Any in cli": 20,
     "parameters that are Callable": 90,

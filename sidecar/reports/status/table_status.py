@@ -84,7 +84,7 @@ def status(
     seen, snapshot_id = table_at(table, at)  # names of columns are those of its schema
     planned = planned_repair(table, with_sketches=not quick)
     refs, losable = describe_refs(table)
-    whole = {
+    whole: dict[str, Any] = {
         "table": name_of(seen),
         "table_uuid": str(seen.metadata.table_uuid),
         "refs": refs,
