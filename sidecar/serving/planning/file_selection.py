@@ -130,12 +130,9 @@ def _by_sidecar(
             is_locked, is_needed = opened.is_locked, True
         else:
             planned = planning.plan(chosen, allow_equality_deletes=True)
-            funnel, is_locked = planned.funnel, planned.is_locked
-            dropped = _dropped(funnel.dropped_by_metadata, funnel.dropped_by_filter, funnel.dropped_by_page_index)
-            found = FileSelection(planned.tasks, sequence_numbers=planned.sequence_numbers, dropped=dropped)
-            indexed, is_needed = funnel.indexed, funnel.dropped_by_metadata < funnel.total
-            if wants_sentinel and funnel.dropped_by_filter + funnel.dropped_by_page_index:
-                found = replace(found, sentinel=_sentinel_of_plan(files, planning, planned, whole))
+            found = _of_plan(files, planning, planned, whole if wants_sentinel else None)
+            indexed, is_locked = planned.funnel.indexed, planned.is_locked
+            is_needed = planned.funnel.dropped_by_metadata < planned.funnel.total
     if asks_filters:
         unindexed.learn(version, row_filter, opened, indexed, is_locked=is_locked)
     fallback = _fallback(opened, is_locked, is_needed) if asks_filters or opened.warnings else ""
@@ -178,12 +175,19 @@ def _dropped(by_metadata: int, by_filter: int = 0, by_page_index: int = 0) -> di
     return {"partition_or_bounds": by_metadata, "filter": by_filter, "page_index": by_page_index}
 
 
-def _sentinel_of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, whole: WholeMatch) -> int | None:
-    """Return the smallest file that bounds keep and that does not match wholly, if no kept file is such a file."""
-    if not all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
-        return None
-    bounded = by_bounds_in_memory(_everything(files), planning.question.for_manifests, planning.evaluators)
-    return _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole, planning.evaluators)
+def _of_plan(files: LiveSnapshot, planning: Planning, planned: Plan, whole: WholeMatch | None) -> FileSelection:
+    """Return the files that a plan kept. With ``whole`` also a sentinel, if no kept file is one already."""
+    funnel, sentinel = planned.funnel, None
+    by_indexes = funnel.dropped_by_filter + funnel.dropped_by_page_index
+    if whole and by_indexes and all(whole.holds(task.file, task.file.spec_id) for task in planned.tasks):
+        bounded = by_bounds_in_memory(_everything(files), planning.question.for_manifests, planning.evaluators)
+        sentinel = _smallest(files, bounded, files.rows_of({*planned.kept_files}), whole, planning.evaluators)
+    return FileSelection(
+        planned.tasks,
+        sequence_numbers=planned.sequence_numbers,
+        sentinel=sentinel,
+        dropped=_dropped(funnel.dropped_by_metadata, funnel.dropped_by_filter, funnel.dropped_by_page_index),
+    )
 
 
 def _smallest(
