@@ -25,20 +25,18 @@ The bits cannot be converted to the present form; :mod:`sidecar.conversion.rebui
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.block_filter import BlockFilter, check_blocks
-from sidecar.filters.encoding import Encoding
 from sidecar.filters.plain_bytes_hash import MURMUR3_X64_128
-from sidecar.filters.sizing import BLOCK_BYTES, DEFAULT_FPP, MAX_BYTES, check_fpp
+from sidecar.filters.sizing import BLOCK_BYTES, MAX_BYTES, check_fpp
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 HEADER_LENGTH = 12
 
@@ -79,26 +77,6 @@ class HistoricalBloomFilter(BlockFilter):
         """Return the number of blocks by the formula of :func:`bytes_for`."""
         return bytes_for(distinct, fpp) // BLOCK_BYTES
 
-    @classmethod
-    def from_arrow(
-        cls,
-        values: pa.Array[Any] | pa.ChunkedArray[Any],
-        encoding: Encoding,
-        fpp: float = DEFAULT_FPP,
-        *,
-        ndv: int | None = None,
-        strict: bool = False,
-    ) -> Self:
-        """Return a filter of ``values``, with the size of :func:`bytes_for` for ``ndv`` or for the distinct hashes.
-
-        ``strict`` leaves out the twins of zeros and NaN: the bits are those that writers of the time wrote.
-        """
-        from sidecar.filters.array_hash import hash_arrow
-
-        hashes = hash_arrow(values, encoding, twins=not strict, function=cls.function)
-        distinct = len(np.unique(hashes)) if ndv is None else ndv
-        return cls.from_hashes(hashes, cls.blocks_for(distinct, fpp))
-
     def _insert(self, hashes: NDArray[np.uint64]) -> None:
         from sidecar.kernels import sbbf
 
@@ -124,11 +102,6 @@ def bytes_for(distinct: int, fpp: float) -> int:
     bits = int(-8.0 * distinct / math.log(1.0 - fpp ** (1.0 / 8)))
     bits = min(max(bits, 8 * BLOCK_BYTES), 8 * MAX_BYTES)
     return (1 << (bits - 1).bit_length()) // 8
-
-
-def encode_header(num_bytes: int) -> bytes:
-    """Return the 12 bytes of the header before a bitset of ``num_bytes`` bytes."""
-    return num_bytes.to_bytes(4, "little") + bytes(8)
 
 
 def is_header(data: bytes) -> bool:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sidecar.filters import historical
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
 from tests.cli.running import answer, run
+from tests.filters.made_filters import historical_filter, historical_header
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 OLD, NEW = str(DATA / "apache_bloom_filter.bin"), str(DATA / "apache_bloom_filter.xxhash.bin")
@@ -48,8 +48,8 @@ def test_a_historical_filter_is_rebuilt_from_its_column(use_dictionary: bool, wa
 def test_the_text_says_that_it_was_a_rebuild_and_by_which_way(tmp_path: Path) -> None:
     numbers = pa.array(range(0, 3000, 11), pa.int64())
     column = column_file(tmp_path / "v.parquet", numbers, use_dictionary=False)
-    old = HistoricalBloomFilter.from_arrow(numbers, Encoding.parse("int64"))
-    (tmp_path / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    old = historical_filter(numbers, Encoding.parse("int64"))
+    (tmp_path / "old.bin").write_bytes(historical_header(old.num_bytes) + old.to_bytes())
     result = run("convert", str(tmp_path / "old.bin"), str(tmp_path / "new.bin"), "--onto", column, "--column", "s")
     assert result.exit_code == 0
     assert "rebuilt from" in result.stdout
@@ -79,9 +79,9 @@ def test_without_all_values_there_is_no_conversion(values: list[str], sentence: 
 
 def old_filter(path: Path, values: pa.Array, z: int | None = None, kind: str = "int64") -> str:
     encoding = Encoding.parse(kind)
-    old = HistoricalBloomFilter.from_arrow(values, encoding) if z is None else HistoricalBloomFilter.empty(z)
+    old = historical_filter(values, encoding) if z is None else HistoricalBloomFilter.empty(z)
     old.insert_arrow(values, encoding)
-    path.write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    path.write_bytes(historical_header(old.num_bytes) + old.to_bytes())
     return str(path)
 
 
@@ -135,8 +135,8 @@ def test_entries_that_the_filter_denies_explain_none_of_its_bits(tmp_path: Path)
 
 def test_zeros_and_nan_of_a_strict_writer_are_no_other_column(tmp_path: Path) -> None:
     values = pa.array([0.0, float("nan"), 1.5, None])
-    old = HistoricalBloomFilter.from_arrow(values, Encoding.parse("double"), 1e-9, strict=True)
-    (tmp_path / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    old = historical_filter(values, Encoding.parse("double"), 1e-9, strict=True)
+    (tmp_path / "old.bin").write_bytes(historical_header(old.num_bytes) + old.to_bytes())
     column = column_file(tmp_path / "v.parquet", values, use_dictionary=False)
     told = answer("convert", str(tmp_path / "old.bin"), str(tmp_path / "new"), "--onto", column, "--column", "s")
     assert told["units"][0]["way"] == "values"

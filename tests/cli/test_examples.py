@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
-from sidecar.filters import historical
 from sidecar.serving.settings import ServeSettings
+from tests.filters.made_filters import historical_filter, historical_header
 from tests.tables import configure, create_with_rows, new_catalog
 
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -56,8 +56,8 @@ def make_files(folder: Path) -> None:
     events = pa.table({"id": list(range(100)), "name": [f"event {n}" for n in range(100)]})
     pyarrow.orc.write_table(events, folder / "events.orc", bloom_filter_columns=[0, 1])
     keys, int64 = lineitem(0)["l_partkey"].combine_chunks(), sidecar.results.Encoding.parse("int64")
-    old = historical.HistoricalBloomFilter.from_arrow(keys, int64)
-    (folder / "old.bin").write_bytes(historical.encode_header(old.num_bytes) + old.to_bytes())
+    old = historical_filter(keys, int64)
+    (folder / "old.bin").write_bytes(historical_header(old.num_bytes) + old.to_bytes())
     (folder / "parts.csv").write_text("key\n14\n21\n")
     (folder / "people.csv").write_text("mail,user_id\nann@example.com,99\n")
     (folder / "people.txt").write_text("ann@example.com\nbob@example.com\n")

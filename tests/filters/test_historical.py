@@ -22,6 +22,7 @@ from sidecar.filters.historical import HistoricalBloomFilter
 from sidecar.filters.plain_bytes_hash import MURMUR3_X64_128, XXH64
 from sidecar.filters.sbbf import SplitBlockBloomFilter
 from sidecar.filters.sizing import MAX_BLOCKS, MAX_BYTES
+from tests.filters.made_filters import historical_filter, historical_header
 
 APACHE = Path(__file__).resolve().parents[1] / "data" / "parquet" / "apache_bloom_filter.bin"
 STORED = ["hello", "parquet", "bloom", "filter"]
@@ -58,7 +59,7 @@ def test_the_apache_file_is_what_we_build_bit_by_bit() -> None:
     built = HistoricalBloomFilter.empty(apache().z)
     built.insert_arrow(pa.array(STORED), TEXT)
     assert built == apache()
-    assert historical.encode_header(built.num_bytes) + built.to_bytes() == APACHE.read_bytes()
+    assert historical_header(built.num_bytes) + built.to_bytes() == APACHE.read_bytes()
 
 
 def test_probing_the_historical_filter_the_new_way_denies_every_stored_value() -> None:
@@ -174,8 +175,8 @@ def test_no_value_is_ever_denied(values: list[int], z: int) -> None:
 def test_zeros_and_nan_get_their_twins_unless_strict() -> None:
     values, encoding = pa.array([0.0, math.nan]), Encoding.parse("double")
     minus = MURMUR3_X64_128.digest(struct.pack("<d", -0.0))
-    assert HistoricalBloomFilter.from_arrow(values, encoding, 1e-6).might_contain_hash(minus)
-    assert not HistoricalBloomFilter.from_arrow(values, encoding, 1e-6, strict=True).might_contain_hash(minus)
+    assert historical_filter(values, encoding, 1e-6).might_contain_hash(minus)
+    assert not historical_filter(values, encoding, 1e-6, strict=True).might_contain_hash(minus)
 
 
 def test_unknown_literals_are_kept() -> None:
@@ -211,8 +212,8 @@ def test_the_bits_a_value_that_the_specification_names() -> None:
 
 def test_arrow_values_are_built_at_the_formula_s_size() -> None:
     few, encoding = pa.array(np.arange(10_000) % 100), Encoding.parse("int64")
-    assert HistoricalBloomFilter.from_arrow(few, encoding).num_bytes == 128
-    assert HistoricalBloomFilter.from_arrow(few, encoding, ndv=1000).num_bytes == historical.bytes_for(1000, 0.01)
+    assert historical_filter(few, encoding).num_bytes == 128
+    assert historical_filter(few, encoding, ndv=1000).num_bytes == historical.bytes_for(1000, 0.01)
 
 
 @pytest.mark.parametrize("fpp", [0, 1, -1, 2])
@@ -238,7 +239,7 @@ def test_impossible_numbers_of_blocks_are_refused(z: int) -> None:
 
 @pytest.mark.parametrize("at", range(historical.HEADER_LENGTH))
 def test_every_other_byte_of_the_header_is_refused_or_another_size(at: int) -> None:
-    header = historical.encode_header(1024)
+    header = historical_header(1024)
     for flip in range(1, 256):
         changed = bytearray(header)
         changed[at] ^= flip
@@ -251,7 +252,7 @@ def test_every_other_byte_of_the_header_is_refused_or_another_size(at: int) -> N
 
 
 def test_a_short_header_is_none() -> None:
-    header = historical.encode_header(32)
+    header = historical_header(32)
     assert [historical.is_header(header[:cut]) for cut in range(13)] == [False] * 12 + [True]
 
 

@@ -17,6 +17,7 @@ from sidecar.filters.orc.bloom import MAX_HASHES, OrcBloomFilter, positions, siz
 from sidecar.filters.orc.encoding import OrcEncoding
 from sidecar.filters.orc.key_hash import hash_bytes, hash_long
 from tests.filters import orc_vectors
+from tests.filters.made_filters import orc_filter, orc_filter_of_hashes
 
 HASHES = orc_vectors.load("hashes.json")["hashes"]
 PARAMS = orc_vectors.load("hashes.json")["params"]
@@ -50,8 +51,7 @@ def test_unsigned_and_signed_keys_hash_alike() -> None:
 
 def rebuilt(values: Any, encoding: str) -> list[tuple[int, int, str]]:
     made = [
-        OrcBloomFilter.from_arrow(group, OrcEncoding.parse(encoding), 1000, 0.01, strict=True)
-        for group in orc_vectors.groups(values)
+        orc_filter(group, OrcEncoding.parse(encoding), 1000, 0.01, strict=True) for group in orc_vectors.groups(values)
     ]
     return [(f.k, f.m, f.to_bytes().hex()) for f in made]
 
@@ -108,7 +108,7 @@ def some_hashes(count: int, seed: int = 1) -> Any:
     st.integers(1, MAX_HASHES),
 )
 def test_no_inserted_hash_is_denied(hashes: list[int], m: int, k: int) -> None:
-    made = OrcBloomFilter.from_hashes(np.array(hashes, np.uint64), m, k)
+    made = orc_filter_of_hashes(np.array(hashes, np.uint64), m, k)
     assert made.check(np.array(hashes, np.uint64)).all()
     assert all(made.might_contain_hash(h) for h in hashes)
     bits = {p for h in hashes for p in positions(h, k, m)}
@@ -117,14 +117,14 @@ def test_no_inserted_hash_is_denied(hashes: list[int], m: int, k: int) -> None:
 
 
 def test_one_hash_is_checked_as_many_are() -> None:
-    made = OrcBloomFilter.from_hashes(some_hashes(1000), *size_for(1000, 0.05))
+    made = orc_filter_of_hashes(some_hashes(1000), *size_for(1000, 0.05))
     asked = some_hashes(5000, seed=2)
     assert made.check(asked).tolist() == [made.might_contain_hash(h) for h in asked.tolist()]
 
 
 @pytest.mark.parametrize("fpp", [0.5, 0.05, 0.01, 0.001])
 def test_rate_is_near_the_one_that_was_asked_for(fpp: float) -> None:
-    made = OrcBloomFilter.from_hashes(some_hashes(10_000), *size_for(10_000, fpp))
+    made = orc_filter_of_hashes(some_hashes(10_000), *size_for(10_000, fpp))
     measured = made.check(some_hashes(400_000, seed=2)).mean()
     assert measured == pytest.approx(fpp, rel=0.15, abs=1e-4)
     assert made.estimated_fpp() == pytest.approx(measured, rel=0.15, abs=1e-4)
@@ -133,8 +133,8 @@ def test_rate_is_near_the_one_that_was_asked_for(fpp: float) -> None:
 def test_merge_is_the_filter_of_both_sets() -> None:
     a, b = some_hashes(500), some_hashes(700, seed=2)
     m, k = size_for(1000, 0.01)
-    both = OrcBloomFilter.from_hashes(np.concatenate([a, b]), m, k)
-    assert OrcBloomFilter.from_hashes(a, m, k).merge(OrcBloomFilter.from_hashes(b, m, k)) == both
+    both = orc_filter_of_hashes(np.concatenate([a, b]), m, k)
+    assert orc_filter_of_hashes(a, m, k).merge(orc_filter_of_hashes(b, m, k)) == both
     for other in (OrcBloomFilter.empty(m + 64, k), OrcBloomFilter.empty(m, k + 1)):
         with pytest.raises(UsageError, match="different sizes do not merge"):
             both.merge(other)
@@ -142,7 +142,7 @@ def test_merge_is_the_filter_of_both_sets() -> None:
 
 
 def test_bytes_go_round_and_a_filter_from_a_file_may_grow() -> None:
-    made = OrcBloomFilter.from_hashes(some_hashes(100), 1280, 7)
+    made = orc_filter_of_hashes(some_hashes(100), 1280, 7)
     data = made.to_bytes()
     again = OrcBloomFilter.from_bytes(data, 7)
     assert (again, again.m, again.num_bytes, again.to_bytes()) == (made, 1280, 160, data)
@@ -180,7 +180,7 @@ def test_words_of_another_shape_are_refused(words: Any) -> None:
 
 def test_might_contain_asks_for_every_key_and_keeps_what_is_not_certain() -> None:
     encoding = OrcEncoding.parse("orc/double")
-    made = OrcBloomFilter.from_arrow(pa.array([-0.0, 1.5]), encoding, 1000, strict=True)
+    made = orc_filter(pa.array([-0.0, 1.5]), encoding, 1000, strict=True)
     assert made.might_contain(0.0, "double", encoding)
     assert made.might_contain(1.5, "double", encoding)
     assert not made.might_contain(2.5, "double", encoding)
@@ -190,7 +190,7 @@ def test_might_contain_asks_for_every_key_and_keeps_what_is_not_certain() -> Non
 
 
 def test_an_empty_filter_is_all_zero() -> None:
-    made = OrcBloomFilter.from_arrow(pa.array([None, None], pa.int32()), OrcEncoding.parse("orc/long"), 1000)
+    made = orc_filter(pa.array([None, None], pa.int32()), OrcEncoding.parse("orc/long"), 1000)
     assert (made.k, made.m, made.to_bytes()) == (7, 9600, bytes(1200))
     assert repr(made) == "OrcBloomFilter(m=9600, k=7, fill=0.000)"
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sidecar.filters.orc.bloom import OrcBloomFilter, size_for
+from sidecar.filters.orc.bloom import size_for
 from sidecar.filters.orc.encoding import OrcEncoding
+from tests.filters.made_filters import orc_filter
 
 pytestmark = pytest.mark.jvm
 
@@ -36,7 +37,7 @@ def test_bits_are_those_of_the_java_classes(spark: Any, entries: int, fpp: float
         java = classes.BloomFilterUtf8(entries, fpp)
         for value in values:
             getattr(java, method)(value)
-        made = OrcBloomFilter.from_arrow(pa.array(values), OrcEncoding.parse(name), entries, fpp, strict=True)
+        made = orc_filter(pa.array(values), OrcEncoding.parse(name), entries, fpp, strict=True)
         assert (made.m, made.k) == (java.getBitSize(), java.getNumHashFunctions()) == size_for(entries, fpp)
         assert made.to_bytes() == java_bits(java)
         assert made.to_bytes() != np.zeros(len(made.words), np.uint64).tobytes()

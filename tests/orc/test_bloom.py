@@ -12,6 +12,7 @@ from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.orc.bloom import decode_filter, decode_filters
 from sidecar.orc.protobuf import BYTES, FIXED64, VARINT, Message, encode
+from tests.filters.made_filters import orc_filter_of_hashes
 
 
 def message(k: int, bits: bytes, *, older: bool = False) -> Message:
@@ -41,7 +42,7 @@ def test_filters_come_back(words: int, count: int, older: bool) -> None:
 
 def test_filters_inside_their_stream_take_and_find_values_at_any_address() -> None:
     """Bits begin at odd addresses there. Inserting into a filter does not change the stream, or other filters."""
-    made = [OrcBloomFilter.from_hashes(np.arange(10, dtype=np.uint64) << np.uint64(i), 960, 7) for i in range(3)]
+    made = [orc_filter_of_hashes(np.arange(10, dtype=np.uint64) << np.uint64(i), 960, 7) for i in range(3)]
     data = stream(*(message(7, one.to_bytes()) for one in made))
     found = [one for one in decode_filters(data) if isinstance(one, OrcBloomFilter)]
     assert any(not one.words.flags.aligned for one in found)

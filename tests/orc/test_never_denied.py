@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.values import probe_orc
 from sidecar.orc.decode import read_row_groups
 from sidecar.orc.index_streams import FoundOrcFilter, read_indexes
@@ -18,6 +17,7 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import CPP, OrcTail, read_tail
 from sidecar.storage.local import LocalSource
+from tests.filters.made_filters import orc_filter
 
 DATA = Path(__file__).parents[1] / "data/orc"
 FILES = [
@@ -142,7 +142,7 @@ def test_filters_are_rebuilt_from_what_the_file_gives_back(name: str) -> None:
         if not found.trusted or column.path == "c_ts" or (column.path in ("ts", "tsi") and "pyorc" in name):
             continue
         assert found.encoding is not None
-        made = OrcBloomFilter.from_arrow(values, found.encoding, tail.row_index_stride, 0.01, strict=True)
+        made = orc_filter(values, found.encoding, tail.row_index_stride, 0.01, strict=True)
         assert made == found.filter, column.path
         equal += 1
     assert equal >= 9

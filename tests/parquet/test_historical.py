@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import sidecar
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
-from sidecar.filters import historical
 from sidecar.filters.array_hash import hash_arrow
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.historical import HistoricalBloomFilter
@@ -27,6 +26,7 @@ from sidecar.parquet.thrift import I32, I64, STRUCT, Struct, decode_struct, enco
 from sidecar.parquet.verify.file import verify_file
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource
+from tests.filters.made_filters import historical_header
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "parquet"
 OLD, NEW = DATA / "apache_bloom_filter.bin", DATA / "apache_bloom_filter.xxhash.bin"
@@ -59,7 +59,7 @@ def with_filter(file: bytes, data: bytes, *, length: int | None = None, at_start
 def old_filter(values: list[int], z: int = 8) -> bytes:
     made = HistoricalBloomFilter.empty(z)
     made.insert_arrow(pa.array(values, pa.int64()), LONGS)
-    return historical.encode_header(made.num_bytes) + made.to_bytes()
+    return historical_header(made.num_bytes) + made.to_bytes()
 
 
 VALUES = list(range(0, 2000, 17))
@@ -115,13 +115,13 @@ def test_lengths_are_checked_as_for_the_present_kind() -> None:
 
 
 def test_one_that_reaches_beyond_the_file_is_damaged() -> None:
-    data = historical.encode_header(1 << 20) + bytes(256)
+    data = historical_header(1 << 20) + bytes(256)
     with pytest.raises(DamagedFileError, match="beyond the end"):
         found_in(with_filter(plain_file(VALUES), data))
 
 
 def test_an_empty_one_for_values_is_a_defect() -> None:
-    data = historical.encode_header(256) + bytes(256)
+    data = historical_header(256) + bytes(256)
     assert "empty" in found_in(with_filter(plain_file(VALUES), data)).defect
 
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.filters.sizing import DEFAULT_FPP, MAX_BYTES, check_fpp
+from sidecar.filters.sizing import MAX_BYTES, check_fpp
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -109,33 +109,6 @@ class OrcBloomFilter:
             one = cls.__new__(cls)
             one.words, one.k = words, k
             made.append(one)
-        return made
-
-    @classmethod
-    def from_hashes(cls, hashes: NDArray[np.uint64], m: int, k: int) -> Self:
-        """Return a filter of ``m`` bits that holds ``hashes`` (uint64 [n])."""
-        made = cls.empty(m, k)
-        made.insert(hashes)
-        return made
-
-    @classmethod
-    def from_arrow(
-        cls,
-        values: pa.Array[Any] | pa.ChunkedArray[Any],
-        encoding: OrcEncoding,
-        entries: int,
-        fpp: float = DEFAULT_FPP,
-        *,
-        strict: bool = False,
-    ) -> Self:
-        """Return the filter that writers make of ``values`` at a row index stride of ``entries`` values.
-
-        ``strict`` leaves out the twins of zeros, NaN and timestamps: the bits are those of the file's writer, but
-        other readers may probe for an equal value with a key that the filter lacks. Raises as
-        :func:`sidecar.filters.orc.array_hash.hash_orc` does.
-        """
-        made = cls.empty(*size_for(entries, fpp))
-        made.insert_arrow(values, encoding, strict=strict)
         return made
 
     @classmethod
