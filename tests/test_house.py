@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_694,
-    "statements": 49_355,
+    "code lines": 60_662,
+    "statements": 49_337,
     "classes": 865,
     "result types": 96,
     "public names": 50,
@@ -41,7 +41,7 @@ MOST = {
     "parameters of public functions": 196,
     "commands": 19,
     "parameters of commands": 130,
-    "arguments passed on": 652,
+    "arguments passed on": 650,
     "long functions": 6,
     "functions of many parameters": 5,
     "parameters that are Any in cli": 20,
