@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_662,
-    "statements": 49_337,
+    "code lines": 60_663,
+    "statements": 49_335,
     "classes": 865,
     "result types": 96,
     "public names": 50,
@@ -42,7 +42,7 @@ MOST = {
     "commands": 19,
     "parameters of commands": 130,
     "arguments passed on": 650,
-    "long functions": 6,
+    "long functions": 5,
     "functions of many parameters": 5,
     "parameters that are Any in cli": 20,
     "parameters that are Callable": 90,
