@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyiceberg.table import Table
@@ -234,21 +234,14 @@ class _Restoring:
             if local_path(file.target) is None:  # some stores publish what they have when a file is given up
                 restorer.proven.result()
             with self._new.access.create(file.target) as sink:
-                written, outcomes = restorer.write(sink)
-                notes = restorer.notes(self._new.access, file.target)
-        report = EmbedReport(
+                written = restorer.write(self._new.access, sink, file.start)
+        damage = [*self._sidecar.warnings, *restorer.damage]
+        report = replace(
+            written,
             source=file.path,
             target=file.target,
-            placement=restorer.placement,
-            size_before=restorer.plan.file.size,
-            written=written,
-            outcomes=outcomes,
-            seconds=time.monotonic() - file.start,
-            fpp=restorer.fpp,
             sidecar=self._sidecar.source.name,
-            encrypted_filters=restorer.encrypted_filters,
-            notes=notes,
-            damage=[*self._sidecar.warnings, *restorer.damage],
+            damage=damage,
             witness=restorer.witness,
         )
         log_run(log, report.log_line, report.warnings())

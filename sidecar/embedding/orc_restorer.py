@@ -7,10 +7,12 @@ of its row groups or for none, so if one row group lacks its filter, the whole s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 
+from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
 from sidecar.bundle.model import UnitState
 from sidecar.conversion.filter_pool import FilterPool, PooledFilters
@@ -22,11 +24,11 @@ from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_orc import OpenOrc
 from sidecar.embedding.orc_file import PLACEMENT, write_orc
 from sidecar.embedding.orc_filters import OrcFilterMaker, check_filterable, new_encoding
+from sidecar.embedding.report import EmbedReport
 from sidecar.embedding.restore_plan import IndexRestorer, Place, RestoreChoice, RestorePlan
 from sidecar.errors import UnsupportedFeatureError
 from sidecar.filters.orc.bloom import OrcBloomFilter
 from sidecar.filters.orc.encoding import OrcEncoding
-from sidecar.orc.embed import WrittenOrc
 from sidecar.orc.schema import OrcColumn
 from sidecar.orc.stripe import ColumnEncoding, StripeFooter
 from sidecar.orc.tail import Stripe
@@ -43,7 +45,6 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
     def __init__(self, plan: RestorePlan[OpenOrc], choice: RestoreChoice, pool: FilterPool, provers: Executor) -> None:
         super().__init__(plan, choice, pool, provers)
         self._file, self._tail = plan.file, plan.file.tail
-        self.placement = PLACEMENT
         self._parts = {(group, part.column): part for part in plan.parts for group in part.units}
 
     @property
@@ -76,15 +77,17 @@ class OrcRestorer(IndexRestorer[OpenOrc, None]):
         whole = not self.witness.proof
         return ask_row_groups(self._source, self._tail, footer, column, filters, self._file.statistics, whole=whole)
 
-    def write(self, target: Target) -> tuple[WrittenOrc, list[Outcome]]:
+    def write(self, access: Access, target: Target, start: float) -> EmbedReport:
         """See :class:`sidecar.embedding.restore_plan.IndexRestorer`."""
         self._loaded.result()
         tail = self._tail
         if self.columns:
             check_filterable(tail)
-        maker = OrcFilterMaker(self._source, tail, FilterRules(fpp=self.fpp), self)
+        maker = OrcFilterMaker(self._source, tail, FilterRules(fpp=self.plan.fpp), self)
         written, outcomes = write_orc(self._source, tail, target, maker)
-        return written, sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
+        outcomes = sorted([*outcomes, *self._lacking(outcomes)], key=lambda outcome: outcome.row_group)
+        name, seconds = self._source.name, time.monotonic() - start
+        return EmbedReport(name, target.name, PLACEMENT, tail.size, written, outcomes, seconds, self.plan.fpp)
 
     def _lacking(self, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
         """Yield an outcome for each row group without a filter in the sidecar, with the sidecar's reason."""

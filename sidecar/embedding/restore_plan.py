@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from sidecar.access import Access
 from sidecar.bundle.kinds.declared import BLOOM
@@ -21,13 +21,11 @@ from sidecar.conversion.filter_pool import FilterPool, PooledFilters
 from sidecar.conversion.matching.identity import Identity, identity_of
 from sidecar.conversion.matching.match import Finder, Match, prove
 from sidecar.conversion.matching.witness import UNPROVEN, Witness
-from sidecar.conversion.outcome import Outcome
 from sidecar.conversion.restore import coverage, every_part, newest_parts
 from sidecar.data_files.chunk_check import ChunkCheck
 from sidecar.data_files.open_file import OpenFile
+from sidecar.embedding.report import EmbedReport
 from sidecar.filters.sizing import DEFAULT_FPP
-from sidecar.orc.embed import WrittenOrc
-from sidecar.parquet.embed import WrittenParquet
 from sidecar.results.choices import Placement
 from sidecar.storage.target import Target
 
@@ -147,9 +145,6 @@ class IndexRestorer(ABC, Generic[FileT, LoadedT]):
     and while ``provers`` find out whether the file is the one that was indexed, which may take their digest.
     """
 
-    placement: Placement | Literal["stripe"]
-    """Where filters are in the new file."""
-
     def __init__(self, plan: RestorePlan[FileT], choice: RestoreChoice, pool: FilterPool, provers: Executor) -> None:
         self.plan, self._source = plan, plan.file.source
         self._choice = choice
@@ -158,23 +153,12 @@ class IndexRestorer(ABC, Generic[FileT, LoadedT]):
         self.damage: list[str] = []
         """Parts of the sidecar that could not be read or are not believed."""
         self.witness = Witness()
-        self.encrypted_filters = False
-        """Whether an encrypted column has a filter, once the file is written."""
         self.proven = provers.submit(prove, plan.identity, plan.matches)
         """The matches with their proofs."""
 
-    @property
-    def fpp(self) -> float:
-        """The target rate of filters that are built from values."""
-        return self.plan.fpp
-
-    def notes(self, access: Access, target: str) -> list[str]:
-        """Return notes on what the written file lacks at its path."""
-        return []
-
     @abstractmethod
-    def write(self, target: Target) -> tuple[WrittenParquet | WrittenOrc, list[Outcome]]:
-        """Wait until :meth:`load` is done, write the file to the empty ``target``, and return its outcomes."""
+    def write(self, access: Access, target: Target, start: float) -> EmbedReport:
+        """Wait until :meth:`load` is done, and write the file to the empty ``target``. Work began at ``start``."""
 
     @abstractmethod
     def _load(self) -> LoadedT:

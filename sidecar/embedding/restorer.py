@@ -6,6 +6,7 @@ Indexes that only the file has are carried over as in :mod:`sidecar.embedding.fi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -23,11 +24,11 @@ from sidecar.data_files.parquet_column import RestoredPages
 from sidecar.embedding.filters import ParquetFilterMaker, encode_filter
 from sidecar.embedding.key_files import notes_on
 from sidecar.embedding.page_indexes import PageIndexMaker, first_without_pages
-from sidecar.embedding.report import has_encrypted_filters
+from sidecar.embedding.report import EmbedReport, has_encrypted_filters
 from sidecar.embedding.restore_plan import UNREADABLE, IndexRestorer, Place, RestoreChoice, RestorePlan
 from sidecar.errors import DamagedFileError, SidecarError
 from sidecar.filters.block_filter import BlockFilter
-from sidecar.parquet.embed import GroupIndexes, Piece, WrittenParquet, embed
+from sidecar.parquet.embed import GroupIndexes, Piece, embed
 from sidecar.parquet.encrypted.sealing import NO_KEY
 from sidecar.parquet.footer import ColumnChunk, RowGroup
 from sidecar.parquet.page_indexes.build import nan_problem
@@ -68,14 +69,13 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
         self._footer = plan.file.footer
         self._pages = PageIndexMaker(self._source, self._footer, build=False, reuse=GOOD)
         self._filters: ParquetFilterMaker | None = None
-        self.placement = choice.placement
         for part in plan.parts:
             if not plan.file.can_hold(part.group.rule):
                 plan.from_values.setdefault(part.column, ORC_FILTER)
 
     def _load(self) -> _Loaded:
         loaded = self._in_all_forms(self._held_against_values(self._read()))
-        rules = FilterRules(tuple(sorted(self.plan.from_values)), self.fpp)
+        rules = FilterRules(tuple(sorted(self.plan.from_values)), self.plan.fpp)
         self._filters = ParquetFilterMaker(self._source, self._footer, rules)
         return loaded
 
@@ -165,17 +165,23 @@ class Restorer(IndexRestorer[OpenParquet, _Loaded]):
         if self._filters is not None:
             self._filters.close()
 
-    def write(self, target: Target) -> tuple[WrittenParquet, list[Outcome]]:
-        """Write the file to the empty ``target``, and return what became of each index."""
+    def write(self, access: Access, target: Target, start: float) -> EmbedReport:
+        """See :class:`sidecar.embedding.restore_plan.IndexRestorer`. Key material is copied."""
+        source, footer, placement = self._source, self._footer, self._choice.placement
         outcomes: list[Outcome] = []
-        groups = self.groups(outcomes, target.flush)
-        written = embed(self._source, self._footer, target, groups, placement=self._choice.placement)
-        self.encrypted_filters = has_encrypted_filters(self._footer, outcomes)
-        return written, outcomes
-
-    def notes(self, access: Access, target: str) -> list[str]:
-        """Copy key material and return notes, as :func:`sidecar.embedding.key_files.notes_on` does."""
-        return notes_on(access, self._source, self._footer, target)
+        written = embed(source, footer, target, self.groups(outcomes, target.flush), placement=placement)
+        return EmbedReport(
+            source.name,
+            target.name,
+            placement,
+            footer.size,
+            written,
+            outcomes,
+            time.monotonic() - start,
+            self.plan.fpp,
+            has_encrypted_filters(footer, outcomes),
+            notes_on(access, source, footer, target.name),
+        )
 
     def groups(self, outcomes: list[Outcome], meanwhile: Callable[[], None]) -> Iterator[GroupIndexes]:
         """Yield the indexes of each row group in order, and add what became of them to ``outcomes``.
