@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from sidecar.cli.app import app
 
 
-def run(*args: object, **env: str) -> Any:
-    """Run a command line, with some variables of the environment."""
-    return CliRunner(env=env).invoke(app, [str(arg) for arg in args], prog_name="sidecar")
+def run(*args: object, code: int | None = None, **env: str | None) -> Any:
+    """Run a command line, with some variables of the environment; it ends with the code, if one is given."""
+    result = CliRunner(env=env).invoke(app, [str(arg) for arg in args], prog_name="sidecar")
+    assert code is None or result.exit_code == code, result.output
+    return result
 
 
 def answer(*args: object) -> Any:
     """Run a command that succeeds, and return the JSON that it prints."""
-    result = run(*args, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return json.loads(run(*args, "--json", code=0).stdout)

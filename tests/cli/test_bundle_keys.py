@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.iceberg.encrypted_tables import ROWS, SECRET, encrypted_table, rows
 from tests.tables import configure, new_catalog
 
@@ -64,7 +63,7 @@ class Shell:
 
     def __call__(self, *args: object) -> Done:
         """Run the command in this process."""
-        done = CliRunner(env=self.env).invoke(app, [*map(str, args)], prog_name="sidecar")
+        done = running.run(*map(str, args), **self.env)
         return Done(done.exit_code, done.stdout, done.stderr)
 
     def process(self, *args: object) -> Done:

@@ -27,8 +27,7 @@ def plain(tmp_path: Path) -> Path:
 
 def test_embed_probe_verify_strip(plain: Path) -> None:
     target, bare = plain.with_name("indexed.parquet"), plain.with_name("bare.parquet")
-    result = run("embed", plain, "--into", target, "--bloom", "k,tags.list.element", "--page-index")
-    assert result.exit_code == 0, result.output
+    result = run("embed", plain, "--into", target, "--bloom", "k,tags.list.element", "--page-index", code=0)
     assert "indexed.parquet" in result.stdout
     assert "tags.list.element" in result.stdout
     key = int(pq.read_table(plain)["k"][1500].as_py())
@@ -36,8 +35,7 @@ def test_embed_probe_verify_strip(plain: Path) -> None:
     assert units[1]["might_contain"]
     assert not units[0]["might_contain"]
     assert run("verify", target).exit_code == 0
-    result = run("strip", target, "--into", bare)
-    assert result.exit_code == 0
+    result = run("strip", target, "--into", bare, code=0)
     assert "6 filters, 9 page indexes" in result.stdout
     assert bare.read_bytes() == plain.read_bytes()
 
@@ -64,8 +62,7 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
     data[chunk.start : chunk.start + 10] = b"\xff" * 10
     broken, target = plain.with_name("broken.parquet"), plain.with_name("x.parquet")
     broken.write_bytes(bytes(data))
-    result = run("embed", broken, "--into", target, "--bloom", "k", "--page-index", "--json")
-    assert result.exit_code == 1
+    result = run("embed", broken, "--into", target, "--bloom", "k", "--page-index", "--json", code=1)
     units = json.loads(result.stdout)["files"][0]["units"]
     filters = {u["row_group"]: u for u in units if u["kind"] == "bloom"}
     assert [filters[g]["way"] for g in range(3)] == ["values", "none", "values"]
@@ -88,8 +85,7 @@ def test_damage_is_reported_and_costs_its_chunk_alone(plain: Path) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_writes_nothing(plain: Path, options: list[str], sentence: str) -> None:
-    result = run("embed", plain, "--into", plain.with_name("x.parquet"), *options)
-    assert result.exit_code == 2
+    result = run("embed", plain, "--into", plain.with_name("x.parquet"), *options, code=2)
     assert sentence in result.stderr
     assert [path.name for path in plain.parent.iterdir()] == ["plain.parquet"]
 
@@ -98,13 +94,13 @@ def test_existing_files_and_other_formats_are_refused(plain: Path) -> None:
     assert run("embed", plain, "--into", plain, "--page-index").exit_code == 2
     taken = plain.with_name("taken")
     taken.write_bytes(b"mine")
-    result = run("embed", plain, "--into", taken, "--page-index")
-    assert result.exit_code == 2
+    result = run("embed", plain, "--into", taken, "--page-index", code=2)
     assert "exists already" in result.stderr
     assert taken.read_bytes() == b"mine"
     for command in (["embed", "--page-index"], ["strip"]):
-        result = run(command[0], DATA / "j118_enc_gcm_encfooter.parquet", "--into", plain.with_name("x"), *command[1:])
-        assert result.exit_code == 1
+        result = run(
+            command[0], DATA / "j118_enc_gcm_encfooter.parquet", "--into", plain.with_name("x"), *command[1:], code=1
+        )
         assert "encrypted" in result.stderr
         assert run(command[0], taken, "--into", plain.with_name("x"), *command[1:]).exit_code == 1
         assert run(command[0], plain.with_name("nosuch"), "--into", plain.with_name("x"), *command[1:]).exit_code == 1
@@ -123,8 +119,7 @@ def test_strip_tells_its_progress_to_whoever_watches(plain: Path) -> None:
 def test_strip_says_what_stays_as_dead_bytes(plain: Path) -> None:
     target = plain.with_name("indexed.parquet")
     assert run("embed", plain, "--into", target, "--bloom", "k", "--placement", "row-group").exit_code == 0
-    result = run("strip", target, "--into", plain.with_name("bare.parquet"), "--json")
-    assert result.exit_code == 0
+    result = run("strip", target, "--into", plain.with_name("bare.parquet"), "--json", code=0)
     dead = json.loads(result.stdout)["files"][0]["dead_bytes"]
     assert dead > 0
     assert f"{target}: {dead:,} bytes of filters stay as dead space" in result.stderr
@@ -137,16 +132,12 @@ def test_encrypted_files(tmp_path: Path) -> None:
     keys.write_text(json.dumps({"footer_key": f"hex:{b'0123456789012345'.hex()}", "column_keys": texts}))
     target, bare = tmp_path / "indexed.parquet", tmp_path / "bare.parquet"
     options = ("--bloom", "str,i64_desc", "--reuse", "never")
-    result = run("embed", source, "--into", target, *options, "--encryption-keys", keys)
-    assert result.exit_code == 0, result.output
+    result = run("embed", source, "--into", target, *options, "--encryption-keys", keys, code=0)
     assert "DuckDB does not read encrypted files with filters" in result.stderr
     assert run("verify", target, "--data", "--encryption-keys", keys).exit_code == 0
-    result = run("strip", target, "--into", bare, "--encryption-keys", keys, "--json")
-    assert result.exit_code == 0, result.output
+    result = run("strip", target, "--into", bare, "--encryption-keys", keys, "--json", code=0)
     assert json.loads(result.stdout)["ways"]["bloom"]["none"] > 0
-    result = run("embed", source, "--into", tmp_path / "none.parquet", "--bloom", "str")
-    assert result.exit_code == 1
+    result = run("embed", source, "--into", tmp_path / "none.parquet", "--bloom", "str", code=1)
     assert "--encryption-keys" in result.stderr
-    result = run("convert", source, tmp_path / "none.puffin")
-    assert result.exit_code == 1
+    result = run("convert", source, tmp_path / "none.puffin", code=1)
     assert "conversions do not open encrypted files" in result.stderr

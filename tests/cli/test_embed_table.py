@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.tables import configure, new_catalog
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
@@ -33,8 +32,8 @@ def table(lake: Any) -> Table:
     return made
 
 
-def run(*args: str) -> Any:
-    return CliRunner().invoke(app, ["embed", *args], prog_name="sidecar")
+def run(*args: str, code: int | None = None) -> Any:
+    return running.run("embed", *args, code=code)
 
 
 WANTED = ("--bloom", "k,s", "--page-index", "--catalog", "cli")
@@ -42,16 +41,14 @@ WANTED = ("--bloom", "k,s", "--page-index", "--catalog", "cli")
 
 def test_the_files_are_replaced_and_the_report_says_so(table: Table) -> None:
     before = table.scan().to_arrow().sort_by("k")
-    result = run("db.t", *WANTED)
-    assert result.exit_code == 0, result.output
+    result = run("db.t", *WANTED, code=0)
     table.refresh()
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert f"{snapshot.snapshot_id} (replace), on {snapshot.parent_snapshot_id}" in result.stdout
     assert "3 of 3 replaced" in result.stdout
     assert table.scan().to_arrow().sort_by("k") == before
-    again = run("db.t", *WANTED)
-    assert again.exit_code == 0
+    again = run("db.t", *WANTED, code=0)
     assert "nothing to commit" in again.stdout
     assert "it already has all requested indexes" in again.stdout
 
@@ -76,8 +73,7 @@ def test_json_names_every_file_and_index(table: Table) -> None:
 
 def test_a_dry_run_prints_the_plan_and_changes_nothing(table: Table) -> None:
     location = table.metadata_location
-    result = run("db.t", *WANTED, "--dry-run")
-    assert result.exit_code == 0
+    result = run("db.t", *WANTED, "--dry-run", code=0)
     assert "3 of 3 to be replaced" in result.stdout
     assert "nothing written" in result.stdout
     for task in table.scan().plan_files():
@@ -93,8 +89,7 @@ def test_a_broken_file_is_exit_code_1_and_named(table: Table) -> None:
     chosen = next(iter(table.scan().plan_files())).file.file_path
     path = Path(chosen.removeprefix("file:"))
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    result = run("db.t", *WANTED)
-    assert result.exit_code == 1
+    result = run("db.t", *WANTED, code=1)
     assert "2 of 3 replaced; 1 left alone, 1 of them broken" in result.stdout
     assert f"left alone: {chosen}: the file begins as a Parquet file" in result.stdout
 
@@ -103,8 +98,7 @@ def test_a_sidecar_that_is_left_behind_is_a_warning(table: Table) -> None:
     import sidecar
 
     sidecar.build(table, ["k"], engine="local")
-    result = run("db.t", *WANTED, "--no-refresh")
-    assert result.exit_code == 0
+    result = run("db.t", *WANTED, "--no-refresh", code=0)
     assert "warning: the sidecar file:" in result.stderr
     assert "refresh it" in result.stderr
 
@@ -120,8 +114,7 @@ def test_the_sidecar_is_refreshed(table: Table) -> None:
 
 def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
     lake.create_table("db.old", SCHEMA, properties={"format-version": "1"})
-    result = run("db.old", *WANTED)
-    assert result.exit_code == 1
+    result = run("db.old", *WANTED, code=1)
     assert result.stderr.startswith("error: the table has format version 1: ")
 
 
@@ -140,7 +133,6 @@ def test_a_table_of_version_1_is_one_sentence(lake: Any) -> None:
 )
 @pytest.mark.usefixtures("table")
 def test_wrong_usage_is_exit_code_2(args: list[str], message: str) -> None:
-    result = run(*args)
-    assert result.exit_code == 2
+    result = run(*args, code=2)
     assert message in result.stderr
     assert "Traceback" not in result.output

@@ -79,8 +79,7 @@ def test_other_forms_have_the_sentence_on_stderr_alone(form: str) -> None:
     ids=" ".join,
 )
 def test_wrong_usage_is_an_object_too(args: list[str]) -> None:
-    result = run(*args)
-    assert result.exit_code == 2
+    result = run(*args, code=2)
     found = json.loads(result.stdout)
     assert (found["exit"], found["error"]["kind"]) == (2, "usage")
     assert found["error"]["message"]

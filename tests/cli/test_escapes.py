@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
 from sidecar.cli.output import Output, console, escaped, facts, table, to_json
 from sidecar.errors import DamagedFileError, visible
+from tests.cli.running import run
 
 HOSTILE = Path(__file__).parents[1] / "data" / "hostile"
 NASTY = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\u2028\r\n\tb"
@@ -61,7 +60,7 @@ def test_no_command_hands_them_on(command: str, as_json: list[str], nasty: str, 
         "extract": ["extract", nasty, str(tmp_path / "out.puffin")],
         "no column": ["scan", nasty, "k > 0", "--columns", "z"],
     }[command]
-    result = CliRunner().invoke(app, arguments + (as_json if command != "no column" else []))
+    result = run(*arguments, *(as_json if command != "no column" else []))
     assert result.exit_code in (0, 1, 2)
     assert hidden(result.output) == []
 
@@ -83,8 +82,7 @@ def test_no_command_hands_them_on(command: str, as_json: list[str], nasty: str, 
 def test_no_command_opens_a_file_whose_name_has_them(command: str, nasty: str, tmp_path: Path) -> None:
     """Some parsers of URLs drop them, so that another file is opened."""
     words = {"PATH": f"file:{tmp_path}/.\t./b", "OUT": str(tmp_path / "out"), "FILE": nasty}
-    result = CliRunner().invoke(app, [words.get(word, word) for word in command.split()])
-    assert result.exit_code == 1
+    result = run(*(words.get(word, word) for word in command.split()), code=1)
     assert "control characters" in result.output
     assert hidden(result.output) == []
 
@@ -92,8 +90,7 @@ def test_no_command_opens_a_file_whose_name_has_them(command: str, nasty: str, t
 @pytest.mark.parametrize("name", ["parquet_created_by_escape.parquet", "parquet_column_name_escape.parquet"])
 @pytest.mark.parametrize("as_json", [[], ["--json"]], ids=["text", "json"])
 def test_metadata_of_hostile_files_is_escaped(name: str, as_json: list[str]) -> None:
-    result = CliRunner().invoke(app, ["inspect", str(HOSTILE / name), *as_json])
-    assert result.exit_code == 0
+    result = run("inspect", str(HOSTILE / name), *as_json, code=0)
     assert hidden(result.output) == []
     assert r"\x1b" in result.output or r"\u001b" in result.output
 

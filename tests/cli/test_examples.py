@@ -14,11 +14,11 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import sidecar
 from sidecar.cli.app import app
 from sidecar.serving.settings import ServeSettings
+from tests.cli.running import run
 from tests.filters.made_filters import historical_filter, historical_header
 from tests.tables import configure, create_with_rows, new_catalog
 
@@ -93,6 +93,5 @@ def test_an_example_of_the_help_runs(example: str, lake: Path, tmp_path: Path, m
     into = given.get("into")
     for destination in (given.get("paths") or ())[-1:] if into is None else [into]:
         Path(destination).unlink(missing_ok=True)  # another example reads it
-    result = CliRunner().invoke(app, [name, *arguments], prog_name="sidecar")
-    assert result.exit_code == 0, result.output
+    result = run(name, *arguments, code=0)
     assert result.stdout

@@ -30,8 +30,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_extract_inspect_verify_embed(files: list[Path], tmp_path: Path) -> None:
     puffin, back = tmp_path / "x.puffin", tmp_path / "back.parquet"
-    result = run("extract", *files, puffin)
-    assert result.exit_code == 0, result.output
+    result = run("extract", *files, puffin, code=0)
     assert "exact" in result.stdout
     assert run("verify", puffin).exit_code == 0
     (described,) = answer("inspect", puffin)["files"]
@@ -39,8 +38,7 @@ def test_extract_inspect_verify_embed(files: list[Path], tmp_path: Path) -> None
     assert len(described["segments"][0]["page_indexes"]) == 2
     assert "sidecar-page-index-v1" in run("inspect", puffin).stdout
     plain = tmp_path / "plain-0.parquet"
-    result = run("embed", plain, "--into", back, "--from", puffin)
-    assert result.exit_code == 0, result.output
+    result = run("embed", plain, "--into", back, "--from", puffin, code=0)
     assert "as it was" in result.stdout
     assert back.read_bytes() == files[0].read_bytes()
 
@@ -64,8 +62,7 @@ def test_kinds_and_columns(files: list[Path], tmp_path: Path) -> None:
 def test_all_to(files: list[Path], tmp_path: Path) -> None:
     puffin, folder = tmp_path / "x.puffin", tmp_path / "out"
     assert run("extract", *files, puffin).exit_code == 0
-    result = run("embed", "--from", puffin, "--into", folder)
-    assert result.exit_code == 0, result.output
+    result = run("embed", "--from", puffin, "--into", folder, code=0)
     assert "2 files" in result.stdout
     assert sorted(path.name for path in folder.iterdir()) == ["part-0.parquet", "part-1.parquet"]
     for path in files:
@@ -78,8 +75,7 @@ def test_from_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lake.create_table("db.t", pa.schema([("k", pa.int64())]))
     table.append(pa.table({"k": range(1000)}))
     path = next(iter(table.scan().plan_files())).file.file_path
-    refused = run("embed", path, "--into", tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
-    assert refused.exit_code == 2
+    refused = run("embed", path, "--into", tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli", code=2)
     assert "has no sidecar" in refused.stderr
     sidecar.build(table, ["k"], kinds=["bloom", "page-index"], engine="local")
     data = answer("embed", path, "--into", tmp_path / "a.parquet", "--from", "db.t", "--catalog", "cli")
@@ -108,8 +104,7 @@ def test_the_report_says_what_was_looked_at(files: list[Path], tmp_path: Path) -
 
 def test_convert(files: list[Path], tmp_path: Path) -> None:
     merged, back = tmp_path / "m.puffin", tmp_path / "back.parquet"
-    result = run("convert", *files, merged, "--merge", "--fpp", "5%")
-    assert result.exit_code == 0, result.output
+    result = run("convert", *files, merged, "--merge", "--fpp", "5%", code=0)
     assert "merged" in result.stdout
     data = answer("convert", *files, tmp_path / "x.puffin")
     assert data["conversion"] == "parquet to puffin"
@@ -130,8 +125,7 @@ def test_damage_is_exit_code_1(files: list[Path], tmp_path: Path) -> None:
     at = chunk.bloom_filter_offset or 0
     data[at : at + 8] = b"\xff" * 8
     files[0].write_bytes(data)
-    result = run("extract", files[0], tmp_path / "x.puffin", "--json")
-    assert result.exit_code == 1
+    result = run("extract", files[0], tmp_path / "x.puffin", "--json", code=1)
     assert [u["damaged"] for u in json.loads(result.stdout)["units"]].count(True) == 1
 
 
@@ -149,7 +143,6 @@ def test_damage_is_exit_code_1(files: list[Path], tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(args: list[str]) -> None:
-    result = run(*args)
-    assert result.exit_code == 2, result.output
+    result = run(*args, code=2)
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.splitlines()) == 1

@@ -31,8 +31,7 @@ def test_inspect_has_these_facts_of_a_data_file_and_no_others() -> None:
 
 
 def test_inspect_draws_every_filter_and_says_which_are_not_trusted() -> None:
-    result = run("inspect", FILE)
-    assert result.exit_code == 0
+    result = run("inspect", FILE, code=0)
     assert "i32_opt" in result.stdout
     assert "not trusted" in result.stdout  # the filter of its BOOLEAN column
 
@@ -65,8 +64,7 @@ def test_probe_takes_a_negative_number_as_a_value() -> None:
     ],
 )
 def test_probe_refuses_what_does_not_fit(column: str, value: str, sentence: str) -> None:
-    result = run("probe", FILE, column, value)
-    assert result.exit_code == 2
+    result = run("probe", FILE, column, value, code=2)
     assert sentence in result.stderr
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
@@ -86,8 +84,7 @@ def test_verify_of_a_sound_file() -> None:
 
 
 def test_verify_names_a_wrong_page_checksum_and_exits_with_1() -> None:
-    result = run("verify", str(DATA / "apache_datapage_v1-corrupt-checksum.parquet"), "--json")
-    assert result.exit_code == 1
+    result = run("verify", str(DATA / "apache_datapage_v1-corrupt-checksum.parquet"), "--json", code=1)
     problems = json.loads(result.stdout)["problems"]
     assert set(problems[0]) == {"file", "unit", "column", "problem"}
     assert problems[0]["column"] == "a"
@@ -95,8 +92,7 @@ def test_verify_names_a_wrong_page_checksum_and_exits_with_1() -> None:
 
 def test_verify_against_the_data() -> None:
     path = str(DATA / "variants" / "m01_ok.parquet")
-    whole = run("verify", path, "--data")
-    assert whole.exit_code == 0
+    whole = run("verify", path, "--data", code=0)
     assert re.fullmatch(
         r"fine: 1 checked, [\d,]+ values of 3 of 3 units looked up, 18 indexes compared", whole.stdout.strip()
     )
@@ -107,13 +103,11 @@ def test_verify_against_the_data() -> None:
 
 def test_an_encrypted_file_without_keys() -> None:
     path = str(DATA / "j118_enc_gcm_encfooter.parquet")
-    shown = run("inspect", path)
-    assert shown.exit_code == 0
+    shown = run("inspect", path, code=0)
     assert "AES_GCM_V1" in shown.stdout
     assert "not verified" in shown.stdout
     for command in (["verify", path, "--json"], ["probe", path, "str", "a"], ["scan", path, "str = 'a'"]):
-        refused = run(*command)
-        assert refused.exit_code == 1
+        refused = run(*command, code=1)
         assert "the footer is encrypted" in refused.stderr + refused.stdout
 
 
@@ -135,8 +129,7 @@ def test_keys_of_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.M
         units = answer("probe", path, "str", "nothing like it", *option)["files"][0]["units"]
         assert {unit["might_contain"] for unit in units} == {False}
         assert run("scan", path, "f64_clean > 0", "--json", *option).stdout.count("\n") > 10
-    refused = run("inspect", path, "--encryption-keys", "env:NONE")
-    assert refused.exit_code == 2
+    run("inspect", path, "--encryption-keys", "env:NONE", code=2)
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"not a table at all", b"ORC and more", b"PAR1", b"PFA1PFA1"])
@@ -156,8 +149,7 @@ def test_a_truncated_file_is_one_sentence(keep: float, tmp_path: Path) -> None:
     whole = Path(FILE).read_bytes()
     path = tmp_path / "cut.parquet"
     path.write_bytes(whole[: int(len(whole) * keep)])
-    result = run("inspect", str(path))
-    assert result.exit_code == 1
+    result = run("inspect", str(path), code=1)
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.iceberg.cases import local
 from tests.tables import configure, new_catalog
 
@@ -26,8 +25,8 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def run(table: Any, *words: str) -> Any:
-    return CliRunner().invoke(app, ["find", local(table.metadata_location).as_posix(), *words])
+def run(table: Any, *words: str, code: int | None = None) -> Any:
+    return running.run("find", local(table.metadata_location).as_posix(), *words, code=code)
 
 
 def test_exit_codes(table: Any) -> None:
@@ -82,7 +81,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def ask(people: Any, *words: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         configure(patch, people)
-        return CliRunner().invoke(app, ["find", *words, "--catalog", "people"])
+        return running.run("find", *words, "--catalog", "people")
 
 
 def test_many_persons_in_many_tables_are_one_document(people: Any, tmp_path: Path) -> None:

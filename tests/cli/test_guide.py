@@ -33,8 +33,7 @@ def test_the_command_reference_does_not_depend_on_the_terminal(monkeypatch: pyte
 
 
 def test_the_list_has_a_line_with_the_title_of_each_guide() -> None:
-    result = run("guide")
-    assert result.exit_code == 0
+    result = run("guide", code=0)
     lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
     titles = [path.read_text(encoding="utf-8").split("\n")[0].removeprefix("# ") for path in GUIDES]
     assert [(name, title.rstrip()) for name, title in lines] == [
@@ -45,8 +44,7 @@ def test_the_list_has_a_line_with_the_title_of_each_guide() -> None:
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
 def test_a_pipe_gets_the_guide_as_it_is(path: Path) -> None:
-    result = run("guide", path.stem)
-    assert result.exit_code == 0
+    result = run("guide", path.stem, code=0)
     assert result.stdout == path.read_text(encoding="utf-8")
 
 
@@ -62,8 +60,7 @@ def test_a_terminal_gets_the_guide_drawn_and_not_too_wide() -> None:
 
 def test_a_guide_that_is_not_there_is_wrong_usage_and_the_names_are_listed() -> None:
     for name in ("nosuch", "../py"):
-        result = run("guide", name)
-        assert result.exit_code == 2
+        result = run("guide", name, code=2)
         assert result.stderr.startswith(f"error: there is no guide '{name}'. The guides are ")
         assert "commands" in result.stderr
         assert result.stdout == ""

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from sidecar.cli.app import COMMANDS, app, name_of, summary
 from sidecar.cli.reference import examples
+from tests.cli import running
 
 ROOT = Path(__file__).resolve().parents[2]
 PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 
 
 def run(*args: str, **env: str) -> Any:
-    return CliRunner(env={"COLUMNS": "80", **env}).invoke(app, list(args), prog_name="sidecar")
+    return running.run(*args, **{"COLUMNS": "80", **env})
 
 
 def test_the_list_of_commands_is_grouped_by_task_with_one_whole_line_each() -> None:

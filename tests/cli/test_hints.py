@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.tables import configure, create_with_rows, new_catalog
 
 FILES = Path(__file__).resolve().parents[1] / "data"
@@ -41,10 +40,7 @@ def run(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     (tmp_path / "cut.parquet").write_bytes(DATA.read_bytes()[:-300])
     (tmp_path / "cut.orc").write_bytes(ORC.read_bytes()[:-300])
 
-    def invoke(*args: str) -> Any:
-        return CliRunner().invoke(app, list(args), prog_name="sidecar")
-
-    return invoke
+    return running.run
 
 
 @pytest.mark.parametrize(
@@ -174,13 +170,11 @@ def test_what_is_a_predicate_passes(run: Run, predicate: str) -> None:
 
 
 def test_an_error_that_several_tables_have_is_said_once(run: Run) -> None:
-    result = run("build", "db.t", "db.empty")
-    assert result.exit_code == 2
+    result = run("build", "db.t", "db.empty", code=2)
     assert "db.t, db.empty: no column of the table 'TABLE' is to be indexed." in result.stdout
     assert "sidecar build TABLE --columns A,B --save" in result.stdout
 
 
 def test_an_option_with_a_slip_is_named_with_the_one_that_is_near(run: Run) -> None:
-    result = run("status", "db.t", "--min-coverge", "3")
-    assert result.exit_code == 2
+    result = run("status", "db.t", "--min-coverge", "3", code=2)
     assert "No such option: --min-coverge. Did you mean --min-coverage?" in result.stderr

@@ -106,8 +106,7 @@ def damaged_sidecar(table: Table) -> None:
 def test_the_command_prints_a_warning_once(table: Table) -> None:
     damaged_sidecar(table)
     for level in ([], ["-v"], ["--log-level", "info"]):
-        result = run("plan", "db.t", "k = 2", *level)
-        assert result.exit_code == 0
+        result = run("plan", "db.t", "k = 2", *level, code=0)
         lines = [line for line in result.stderr.splitlines() if line.startswith("warning: ")]
         assert len(lines) == len(set(lines)) >= 1
     quiet = run("plan", "db.t", "k = 2", "-q")
@@ -117,8 +116,7 @@ def test_the_command_prints_a_warning_once(table: Table) -> None:
 def test_a_warning_of_one_of_many_tables_is_printed_once_with_its_name(table: Table) -> None:
     damaged_sidecar(table)
     table.catalog.create_table("db.u", table.schema()).append(pa.table({"k": [1], "s": ["x"]}))
-    result = run("status", "db.t", "db.u")
-    assert result.exit_code == 0
+    result = run("status", "db.t", "db.u", code=0)
     lines = result.stderr.splitlines()
     assert lines
     assert all(line.startswith("warning: db.t: ") for line in lines)
@@ -153,8 +151,7 @@ def test_what_is_logged_while_a_table_is_worked_on_is_held_with_its_name(
 )
 def test_the_level_of_a_command(options: list[str], shown: bool, table: Table) -> None:
     for line in (["plan", "db.t", f"k = {SECRET}", *options], [*options, "plan", "db.t", f"k = {SECRET}"]):
-        result = run(*line)
-        assert result.exit_code == 0
+        result = run(*line, code=0)
         assert ("info: plan of db.t: 2 of 2 files kept" in result.stderr) is shown
         assert str(SECRET) not in result.stderr
 

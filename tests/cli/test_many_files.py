@@ -11,10 +11,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.conversion.cases import indexed
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "spec_vectors" / "published"
@@ -43,10 +42,7 @@ def run(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     shutil.copytree(source / "data", tmp_path / "data")
     monkeypatch.chdir(tmp_path)
 
-    def invoke(*args: str) -> Any:
-        return CliRunner().invoke(app, list(args), prog_name="sidecar")
-
-    return invoke
+    return running.run
 
 
 @pytest.fixture
@@ -117,14 +113,12 @@ def test_inspect_draws_files_columns_and_totals(run: Run) -> None:
     ids=lambda line: line[0],
 )
 def test_a_bad_file_ends_a_command_alone_and_is_listed_among_many(damaged: Run, line: list[str]) -> None:
-    stopped = damaged(line[0], BAD[0], *line[2:])
-    assert stopped.exit_code == 1
+    stopped = damaged(line[0], BAD[0], *line[2:], code=1)
     assert stopped.stderr.startswith("error: ")
     assert BAD[0] in stopped.stderr
     assert not Path("out.puffin").exists()
     shutil.rmtree("out", ignore_errors=True)
-    went_on = damaged(*line, "--json")
-    assert went_on.exit_code == 1
+    went_on = damaged(*line, "--json", code=1)
     data = document(went_on)
     assert list(data["failed"]) == BAD
     assert [error["kind"] for error in data["failed"].values()] == ["damaged-file", "storage", "damaged-file"]
@@ -141,8 +135,7 @@ def test_a_bad_file_ends_a_command_alone_and_is_listed_among_many(damaged: Run, 
 
 
 def test_convert_goes_on_past_bad_files_and_names_them(damaged: Run) -> None:
-    result = damaged("convert", "data", "out.puffin", "--json")
-    assert result.exit_code == 1
+    result = damaged("convert", "data", "out.puffin", "--json", code=1)
     data = document(result)
     assert {path: error["kind"] for path, error in data["failed"].items()} == dict(
         zip(BAD, ["damaged-file", "storage", "damaged-file"], strict=True)
@@ -175,8 +168,7 @@ def test_verify_reports_damage_and_what_cannot_be_opened(damaged: Run) -> None:
 
 
 def test_verify_of_good_files_looks_values_up(run: Run) -> None:
-    result = run("verify", "data", "--data", "--json")
-    assert result.exit_code == 0
+    result = run("verify", "data", "--data", "--json", code=0)
     data = document(result)
     assert data["checked"] == 4
     alone = [document(run("verify", f"./{name}", "--data", "--json"))["looked_up"]["values"] for name in GOOD]
@@ -187,8 +179,7 @@ def test_verify_of_good_files_looks_values_up(run: Run) -> None:
 def test_probe_keeps_the_file_that_has_the_value(run: Run) -> None:
     for name in GOOD[:3]:
         value = str(pq.read_table(name, columns=["k"])["k"][7].as_py())
-        result = run("probe", "data/**/*.parquet", "k", value, "--json")
-        assert result.exit_code == 0
+        result = run("probe", "data/**/*.parquet", "k", value, "--json", code=0)
         may = {file["file"]: file["might_contain"] for file in document(result)["files"]}
         assert may[name] is True
         assert set(may) == set(GOOD[:3])
@@ -207,8 +198,7 @@ def test_extract_and_convert_take_folders(run: Run) -> None:
 
 
 def test_strip_and_embed_write_one_file_for_each(run: Run) -> None:
-    result = run("strip", "data", "--into", "bare", "--json")
-    assert result.exit_code == 0
+    result = run("strip", "data", "--into", "bare", "--json", code=0)
     assert [file["target"] for file in document(result)["files"]] == [name.replace("data/", "bare/") for name in GOOD]
     for name in GOOD[:3]:
         new = name.replace("data/", "bare/")
@@ -218,8 +208,7 @@ def test_strip_and_embed_write_one_file_for_each(run: Run) -> None:
     again = run("strip", "data", "--into", "bare")
     assert (again.exit_code, "exists already" in again.stderr) == (2, True)
     assert {path: path.read_bytes() for path in Path("bare").rglob("*") if path.is_file()} == before
-    embedded = run("embed", "bare/**/*.parquet", "--into", "new", "--bloom", "k,s", "--page-index")
-    assert embedded.exit_code == 0
+    embedded = run("embed", "bare/**/*.parquet", "--into", "new", "--bloom", "k,s", "--page-index", code=0)
     assert "written  3 files in new" in embedded.stdout
     assert run("verify", "new", "--data").exit_code == 0
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.tables import configure, create_with_rows, new_catalog
 
 Run = Callable[..., Any]
@@ -33,8 +32,8 @@ def run(tmp_path: Any) -> Iterator[Run]:
     create_with_rows(catalog, "db.strange", [pa.table({"other": [1]})])
     catalog.create_table("db.empty", numbers(0).schema)
 
-    def invoke(*args: str) -> Any:
-        return CliRunner().invoke(app, [*args, "--catalog", "many"], prog_name="sidecar")
+    def invoke(*args: str, code: int | None = None) -> Any:
+        return running.run(*args, "--catalog", "many", code=code)
 
     with pytest.MonkeyPatch.context() as patch:
         configure(patch, catalog)
@@ -42,8 +41,7 @@ def run(tmp_path: Any) -> Iterator[Run]:
 
 
 def test_build_goes_on_past_a_table_that_fails(run: Run) -> None:
-    result = run("build", "db.*", "--columns", "k", "--engine", "local", "--json")
-    assert result.exit_code == 1
+    result = run("build", "db.*", "--columns", "k", "--engine", "local", "--json", code=1)
     data = json.loads(result.stdout)
     assert [one["table"] for one in data["tables"]] == ["db.a", "db.b", "db.empty", "db.strange"]
     assert data["summary"] == {"tables": 4, "failed": 1}
@@ -90,8 +88,7 @@ def test_verify_fails_if_one_table_has_a_problem(run: Run) -> None:
 
 
 def test_a_missing_table_is_a_line_and_a_glob_without_a_match_is_wrong_usage(run: Run) -> None:
-    result = run("status", "db.nosuch", "db.a")
-    assert result.exit_code == 1
+    result = run("status", "db.nosuch", "db.a", code=1)
     assert "the catalog 'many' has no table 'db.nosuch'" in result.stdout
     assert "2 tables, 1 failed" in result.stdout
     nothing = run("status", "nosuch.*")
@@ -151,8 +148,7 @@ def test_status_fails_if_a_table_misses_a_threshold(run: Run) -> None:
     assert (many.exit_code, data["exit"], data["summary"]) == (1, 1, {"tables": 3, "failed": 1})
     missed = [[missed["threshold"] for missed in one["missed"]] for one in data["tables"]]
     assert missed == [[], ["max_behind", "min_coverage"], []]
-    drawn = run("status", "db.b", *limits)
-    assert drawn.exit_code == 1
+    drawn = run("status", "db.b", *limits, code=1)
     assert "missed: 0 % of the rows covered, and the limit is 95 %" in drawn.stdout
     assert run("status", "db.a", "--min-coverage", "95 percent").exit_code == 2
     assert run("status", "db.b").exit_code == 0

@@ -39,8 +39,7 @@ def test_columns_and_statistics_of_many_files() -> None:
 
 
 def test_an_unknown_column_is_wrong_usage_with_the_names() -> None:
-    result = run("inspect", PARQUET, "--columns", "i46_opt")
-    assert result.exit_code == 2
+    result = run("inspect", PARQUET, "--columns", "i46_opt", code=2)
     assert "no file has a column 'i46_opt'. The columns are bool_opt, " in result.stderr
 
 
@@ -52,8 +51,7 @@ def test_columns_of_a_puffin_file_are_narrowed(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_file_that_has_none_are_wrong_usage() -> None:
-    result = run("inspect", BARE_FILTER, "--columns", "i64_opt")
-    assert result.exit_code == 2
+    result = run("inspect", BARE_FILTER, "--columns", "i64_opt", code=2)
     assert "no file has a column 'i64_opt'. The columns are not known" in result.stderr
 
 

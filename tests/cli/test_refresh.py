@@ -36,15 +36,13 @@ def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_saved_once_and_refreshed_after_each_change(catalog: Any) -> None:
-    built = run("build", "db.a", "--columns", "k", "--kinds", "bloom", "--save", "--engine", "local")
-    assert built.exit_code == 0
+    run("build", "db.a", "--columns", "k", "--kinds", "bloom", "--save", "--engine", "local", code=0)
     assert catalog.load_table("db.a").properties["sidecar.columns"] == "k:1"
     catalog.load_table("db.a").append(rows(100))
     planned = run("refresh", "db.a", "--dry-run")
     assert planned.stdout.startswith("dry run: nothing is written")
     assert "to be indexed: 1" in planned.stdout
-    result = run("refresh", "db.*", "--engine", "local")
-    assert result.exit_code == 0
+    result = run("refresh", "db.*", "--engine", "local", code=0)
     assert [
         found for line in result.stdout.splitlines() for found in ("1 indexed", "nothing is declared") if found in line
     ] == ["1 indexed", "nothing is declared"]
@@ -97,8 +95,7 @@ def test_one_table_is_one_line_of_json_with_the_same_keys(catalog: Any) -> None:
     ],
 )
 def test_a_wrong_option_is_wrong_usage(catalog: Any, words: list[str], told: str) -> None:
-    result = run("refresh", "db.a", *words)
-    assert result.exit_code == 2
+    result = run("refresh", "db.a", *words, code=2)
     assert told in result.stdout + result.stderr
 
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
+from tests.cli.running import run
 
 KEY, OTHER = b"planted-key-0123", b"planted-key-4567"
 MASTERS = ("planted-footer-master", "planted-column-master")
@@ -90,7 +89,7 @@ def test_no_command_shows_a_secret(
     done = 0
     with caplog.at_level(logging.DEBUG):
         for command in commands:
-            result = CliRunner().invoke(app, [str(part) for part in [*command, *given]], prog_name="sidecar")
+            result = run(*command, *given)
             shown = result.output.replace(str(tmp_path), "").replace(str(path.parent), "")
             for secret in SECRETS:
                 assert secret not in shown, (command, result.output)
@@ -134,10 +133,7 @@ def test_no_call_shows_key_metadata(sealed: dict[str, Path], tmp_path: Path) -> 
 def test_json_names_a_url_without_its_password_and_signature() -> None:
     url = "s3://user:planted-password@bucket/a.parquet?X-Signature=planted-signature"
     for form in ("json", "table"):
-        result = CliRunner().invoke(app, ["inspect", url, "--format", form])
+        result = run("inspect", url, "--format", form)
         assert result.exit_code != 0
         assert "planted" not in result.output + result.stderr
-    assert (
-        json.loads(CliRunner().invoke(app, ["probe", url, "a", "1", "--json"]).stdout)["path"]
-        == "s3://bucket/a.parquet"
-    )
+    assert json.loads(run("probe", url, "a", "1", "--json").stdout)["path"] == "s3://bucket/a.parquet"

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.serving.application import make_application
 from sidecar.serving.settings import ServeSettings
+from tests.cli.running import run
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, encrypted_table
 from tests.serving.asgi import ask
 from tests.tables import configure, new_catalog
@@ -155,8 +154,8 @@ def test_no_command_shows_a_secret_of_a_table(
     with caplog.at_level(logging.DEBUG):
         for command in asked:
             takes = command[0] not in KEYLESS
-            arguments = [str(part) for part in [*command, *(given if takes else [])]]
-            result = CliRunner().invoke(app, arguments, prog_name="sidecar")
+            arguments = [*command, *(given if takes else [])]
+            result = run(*arguments)
             assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result)
             for secret in SECRETS:
                 assert secret not in result.output, (arguments, result.output)

@@ -82,8 +82,7 @@ def test_only_the_command_that_runs_is_loaded(arguments: list[str], monkeypatch:
 
 
 def test_help_names_every_command() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
+    result = run("--help", code=0)
     for name in COMMANDS:
         assert f"\n  {name} " in result.stdout
 
@@ -91,8 +90,7 @@ def test_help_names_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_option_has_help_and_is_in_the_reference(name: str) -> None:
     text = REFERENCE.read_text(encoding="utf-8")
-    result = run(name, "--help")
-    assert result.exit_code == 0
+    result = run(name, "--help", code=0)
     assert f"Examples:\n    sidecar {name}" in result.stdout
     assert f"sidecar {name} " in text
     for parameter in get_command(app).commands[name].params:  # type: ignore[attr-defined]
@@ -182,8 +180,7 @@ def test_every_python_name_is_in_the_guide_and_loads() -> None:
     ids=" ".join,
 )
 def test_wrong_usage_is_exit_code_2_and_no_traceback(args: list[str]) -> None:
-    result = run(*args)
-    assert result.exit_code == 2
+    result = run(*args, code=2)
     assert isinstance(result.exception, SystemExit)
     assert "rror: " in result.stderr
     assert "Traceback" not in result.output
@@ -191,15 +188,13 @@ def test_wrong_usage_is_exit_code_2_and_no_traceback(args: list[str]) -> None:
 
 
 def test_a_catalog_that_is_not_configured_is_one_sentence(tmp_path: Path) -> None:
-    result = run("plan", "db.t", "k = 1", "--catalog", "nowhere", PYICEBERG_HOME=str(tmp_path))
-    assert result.exit_code == 2
+    result = run("plan", "db.t", "k = 1", "--catalog", "nowhere", PYICEBERG_HOME=str(tmp_path), code=2)
     assert result.stderr.startswith("error: the catalog 'nowhere' is not configured")
     assert result.stderr.count("\n") == 1
 
 
 def test_a_missing_file_is_one_sentence() -> None:
-    result = run("inspect", "./no/such/file.parquet")
-    assert result.exit_code == 1
+    result = run("inspect", "./no/such/file.parquet", code=1)
     assert result.stderr.startswith("error: cannot open the file")
     assert "no/such/file.parquet" in result.stderr
     assert result.stderr.count("\n") == 1

@@ -18,13 +18,12 @@ from typing import Any, ClassVar
 
 import pytest
 from pyiceberg.io import SCHEMA_TO_FILE_IO
-from typer.testing import CliRunner
 
 import sidecar
 from sidecar.access import Access
-from sidecar.cli.app import app
 from sidecar.errors import StorageError
 from sidecar.storage import stores
+from tests.cli import running
 from tests.object_store import FolderIO
 from tests.tables import configure, new_catalog
 
@@ -85,8 +84,8 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.Monke
     return monkeypatch
 
 
-def run(*words: str) -> Any:
-    done = CliRunner().invoke(app, list(words), prog_name="sidecar")
+def run(*words: str, code: int | None = None) -> Any:
+    done = running.run(*words, code=code)
     assert SECRET not in done.output
     return done
 
@@ -106,8 +105,7 @@ def test_variables_open_urls(environment: pytest.MonkeyPatch, server: str, tmp_p
         environment.setenv("AWS_PROFILE", "here")
     else:
         environment.setenv(variable, server)
-    done = run("inspect", URL, "--json")
-    assert done.exit_code == 0, done.output
+    done = run("inspect", URL, "--json", code=0)
     assert json.loads(done.stdout)["files"][0]["rows"] == sidecar.inspect(FILE).only.rows
 
 
@@ -125,8 +123,7 @@ def test_a_catalog_lends_its_settings(environment: pytest.MonkeyPatch, server: s
 
 def test_a_server_that_does_not_let_in_says_which_keys_to_give(environment: pytest.MonkeyPatch, server: str) -> None:
     environment.setenv("AWS_ENDPOINT_URL", server)
-    done = run("inspect", URL)
-    assert done.exit_code == 1
+    done = run("inspect", URL, code=1)
     assert "Check the keys: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE" in done.stderr
 
 
@@ -163,8 +160,7 @@ def test_a_name_that_is_never_found_ends_the_wait(environment: pytest.MonkeyPatc
     ],
 )
 def test_wrong_options_are_refused(words: list[str], option: str, message: str) -> None:
-    done = run(*words, "--storage-option", option)
-    assert done.exit_code == 2
+    done = run(*words, "--storage-option", option, code=2)
     assert message in done.stderr
 
 
@@ -233,7 +229,7 @@ def test_files_are_written_and_read_with_one_client_of_their_store(
 
 def test_options_for_two_accounts_are_refused() -> None:
     urls = [f"abfss://c@{name}.dfs.core.windows.net/a.parquet" for name in ("one", "two")]
-    found = CliRunner().invoke(app, ["verify", *urls, "--storage-option", "adls.sas-token=hunter2"])
+    found = running.run("verify", *urls, "--storage-option", "adls.sas-token=hunter2")
     assert (found.exit_code, "in several accounts; found one, two" in found.stderr) == (2, True)
 
 

@@ -16,9 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
-from typer.testing import CliRunner
 
-from sidecar.cli.app import app
+from tests.cli import running
 from tests.tables import configure, create_with_rows, new_catalog
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -66,8 +65,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def run(lake: Any) -> Any:
-    def invoke(*args: str, **env: str | None) -> Any:
-        return CliRunner(env=env).invoke(app, [*args, "--catalog", "cli"], prog_name="sidecar")
+    def invoke(*args: str, **options: Any) -> Any:
+        return running.run(*args, "--catalog", "cli", **options)
 
     with pytest.MonkeyPatch.context() as patch:
         configure(patch, lake)
@@ -77,9 +76,7 @@ def run(lake: Any) -> Any:
 @pytest.fixture(scope="module")
 def answer(run: Any) -> Any:
     def invoke(*args: str) -> Any:
-        result = run(*args, "--json")
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        return json.loads(run(*args, "--json", code=0).stdout)
 
     return invoke
 
@@ -102,8 +99,9 @@ def test_build_reports_what_it_built(built: Any, lake: Any) -> None:
 
 
 def test_build_prints_size_and_expected_false_positives(run: Any) -> None:
-    result = run("build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom")
-    assert result.exit_code == 0, result.output
+    result = run(
+        "build", "db.grown", "--columns", "k", "--engine", "local", "--fpp", "0.001", "--kinds", "bloom", code=0
+    )
     assert f"{FILES} of {FILES} indexed" in result.stdout
     assert "row groups per lookup of an absent value" in result.stdout
     assert result.stderr == ""  # no terminal: no progress
@@ -157,7 +155,7 @@ def test_keys_of_a_file(extension: str, built: Any, answer: Any, run: Any, tmp_p
     data = tmp_path / "data.parquet"
     pq.write_table(rows(5), data)
     options = ["--keys", f"ts={path}", "--columns", "k", "--json"]
-    again = CliRunner().invoke(app, ["scan", str(data), "k < 0", *options])
+    again = running.run("scan", str(data), "k < 0", *options)
     assert json.loads(again.stdout) == {"k": -125}
 
 
@@ -173,8 +171,7 @@ def test_keys_of_a_file(extension: str, built: Any, answer: Any, run: Any, tmp_p
 def test_keys_that_cannot_be_had(option: str, problem: str, built: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     path.write_text("12\nabc\n")
-    result = run("plan", "db.t", "k < 0", "--keys", option.format(path))
-    assert result.exit_code == 2
+    result = run("plan", "db.t", "k < 0", "--keys", option.format(path), code=2)
     assert problem in result.stderr
 
 
@@ -201,8 +198,7 @@ def test_a_plan_says_why_of_each_file(lake: Any, built: Any, run: Any, answer: A
         assert path in shown
         assert f"of snapshot {asked['segment_snapshot_id']}" in shown
         assert ("ruled out by" in shown) == (path != kept)
-    result = run("plan", "db.t", "k = -125", "--why", "absent.parquet")
-    assert result.exit_code == 2
+    result = run("plan", "db.t", "k = -125", "--why", "absent.parquet", code=2)
     assert "no such data file" in result.stderr
 
 
@@ -239,8 +235,7 @@ def test_a_plan_has_the_row_groups_of_a_value(column: str, value: str, built: An
     ],
 )
 def test_wrong_calls_are_one_sentence_and_exit_code_2(args: tuple[str, ...], sentence: str, run: Any) -> None:
-    result = run(*args)
-    assert result.exit_code == 2
+    result = run(*args, code=2)
     assert result.stderr.startswith("error: ")
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1
@@ -249,8 +244,7 @@ def test_wrong_calls_are_one_sentence_and_exit_code_2(args: tuple[str, ...], sen
 
 def test_spark_without_java_is_one_sentence(run: Any, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra [spark] is not installed")
-    result = run("build", "db.t", "--columns", "k", "--engine", "spark", PATH=str(tmp_path), JAVA_HOME=None)
-    assert result.exit_code == 2
+    result = run("build", "db.t", "--columns", "k", "--engine", "spark", PATH=str(tmp_path), JAVA_HOME=None, code=2)
     assert result.stderr.startswith("error: Spark cannot start")
     assert "Java" in result.stderr
     assert result.stderr.count("\n") == 1
@@ -268,13 +262,12 @@ def test_status_shows_coverage_by_column_and_kind(built: Any, answer: Any, run: 
 
 def test_inspect_and_verify_of_the_puffin_file_itself(built: Any) -> None:
     path = built["statistics_path"]
-    runner = CliRunner()
-    (data,) = json.loads(runner.invoke(app, ["inspect", path, "--json"]).stdout)["files"]
+    (data,) = running.answer("inspect", path)["files"]
     assert [blob["type"] for blob in data["blobs"]].count("sidecar-sbbf-v1") == len(COLUMNS.split(","))
     assert data["segments"][0]["bundles"][0]["groups"][0]["units"] == FILES
-    assert "sidecar-units-v1" in runner.invoke(app, ["inspect", path]).stdout
+    assert "sidecar-units-v1" in running.run("inspect", path).stdout
     assert (
-        json.loads(runner.invoke(app, ["verify", path, "--json"]).stdout).items()
+        running.answer("verify", path).items()
         >= {
             "checked": 1,
             "problems": [],
@@ -289,8 +282,7 @@ def test_a_table_without_a_sidecar(run: Any, answer: Any) -> None:
     assert plan["index_bytes_read"] == 0
     assert len(run("scan", "db.bare", "k = -125", "--json").stdout.splitlines()) == 1
     assert "no sidecar" in run("status", "db.bare").stdout
-    result = run("verify", "db.bare", "--json")
-    assert result.exit_code == 1
+    result = run("verify", "db.bare", "--json", code=1)
     assert "sidecar" in json.loads(result.stdout)["problems"][0]["problem"]
 
 
@@ -316,8 +308,9 @@ def first_snapshot(lake: Any) -> str:
 @pytest.mark.parametrize("extension", ["arrow", "csv", "jsonl", "parquet"])
 def test_scan_writes_by_extension(extension: str, built: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / f"rows.{extension}"
-    result = run("scan", "db.t", "small < 100", "--columns", "small,s", "--limit", "7", "--output", str(path), "--json")
-    assert result.exit_code == 0, result.output
+    result = run(
+        "scan", "db.t", "small < 100", "--columns", "small,s", "--limit", "7", "--output", str(path), "--json", code=0
+    )
     done = json.loads(result.stdout)
     assert (done["rows"], done["output"]) == (7, str(path))
     if extension == "arrow":
@@ -334,8 +327,7 @@ def test_scan_writes_by_extension(extension: str, built: Any, run: Any, tmp_path
 
 
 def test_csv_cannot_hold_nested_columns(built: Any, run: Any, tmp_path: Path) -> None:
-    result = run("scan", "db.t", "k = -125", "--output", str(tmp_path / "rows.csv"))
-    assert result.exit_code == 2
+    result = run("scan", "db.t", "k = -125", "--output", str(tmp_path / "rows.csv"), code=2)
     assert "CSV cannot hold" in result.stderr
 
 
@@ -354,12 +346,10 @@ def test_a_damaged_sidecar_is_a_warning_and_the_right_rows(lake: Any, run: Any) 
     data[4:-200] = bytes(byte ^ 0x55 for byte in data[4:-200])
     path.write_bytes(bytes(data))
     key = str(rows(3)["k"][0].as_py())
-    result = run("scan", "db.damaged", f"k = {key}", "--json")
-    assert result.exit_code == 0
+    result = run("scan", "db.damaged", f"k = {key}", "--json", code=0)
     assert json.loads(result.stdout)["k"] == int(key)
     assert result.stderr.startswith("warning: ")
-    verified = run("verify", "db.damaged", "--json")
-    assert verified.exit_code == 1
+    verified = run("verify", "db.damaged", "--json", code=1)
     assert json.loads(verified.stdout)["problems"]
     assert "Traceback" not in result.output + verified.output
 
@@ -389,20 +379,18 @@ def test_missing_parts_of_an_encrypted_table_are_found(lake: Any, run: Any, answ
     prefixes = tmp_path / "prefixes.txt"
     prefixes.write_text("part-0\npart-1\npart-2\n")
     options = ["--aad-prefixes", str(prefixes), "--encryption-keys", str(keys), "--json"]
-    found = run("verify", "db.sealed", *options)
-    assert found.exit_code == 1
+    found = run("verify", "db.sealed", *options, code=1)
     told = json.loads(found.stdout)
     assert told["checked"] == 3
     assert [problem["file"] and problem["file"].removeprefix("file:") for problem in told["problems"]] == [
         paths[2],
         None,
     ]
-    folder = CliRunner().invoke(app, ["verify", str(Path(paths[0]).parent), *options], prog_name="sidecar")
+    folder = running.run("verify", str(Path(paths[0]).parent), *options)
     assert len(json.loads(folder.stdout)["problems"]) == 2
     prefixes.write_text("part-0\n")
-    assert CliRunner().invoke(app, ["verify", paths[0], *options], prog_name="sidecar").exit_code == 0
-    refused = run("verify", "db.sealed", "--aad-prefixes", str(prefixes))
-    assert refused.exit_code == 2
+    assert running.run("verify", paths[0], *options).exit_code == 0
+    refused = run("verify", "db.sealed", "--aad-prefixes", str(prefixes), code=2)
     assert "--encryption-keys" in refused.stderr
 
 
@@ -419,6 +407,6 @@ def test_distinct_counts_that_are_upper_bounds_are_shown_as_such(lake: Any, run:
     path = table.catalog.load_table("db.counted").metadata.statistics[-1].statistics_path.removeprefix("file:")
     for shown in (
         run("status", "db.counted"),
-        CliRunner().invoke(app, ["inspect", path]),
+        running.run("inspect", path),
     ):
         assert "≤ 152" in shown.output

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import UsageError
+from tests.cli.running import run
 from tests.iceberg.cases import comparable
 from tests.tables import create_with_rows
 
@@ -125,9 +124,9 @@ def test_digits_are_a_snapshot_id_unless_a_tag_has_that_name(table: Table) -> No
 def test_the_command_line_takes_a_ref(table: Table, catalog_dir: Path) -> None:
     path = table.metadata_location
     for command in (["plan", path, "k = 41"], ["scan", path, "k = 46"], ["probe", path, "k", "41"]):
-        done = CliRunner().invoke(app, [*command, "--at", "side", "--json"])
+        done = run(*command, "--at", "side", "--json")
         if command[0] == "scan":
             assert json.loads(done.stdout) == {"k": 46, "renamed": "o46", "fresh": None}
         elif command[0] == "plan":
             assert json.loads(done.stdout)["files"] == {"total": 4, "covered": 3, "kept": 1}
-    assert CliRunner().invoke(app, ["plan", path, "k = 1", "--at", "nope"]).exit_code == 2
+    assert run("plan", path, "k = 1", "--at", "nope").exit_code == 2

@@ -14,15 +14,14 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from sqlalchemy import text
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import UnsupportedFeatureError, UsageError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.iceberg.partial_loading import PartlyLoaded, left_out
 from sidecar.iceberg.statistics_files import entry_commits
 from sidecar.puffin.types import SBBF, THETA, UNITS
+from tests.cli.running import run
 from tests.iceberg import registering_cases
 from tests.iceberg.cases import local
 from tests.tables import create_with_rows
@@ -149,7 +148,7 @@ def test_entries_that_break_planners_are_mended_for_all_snapshots(catalog: Any) 
         "a theta sketch of field 2, which the table has dropped, is registered",
         "a theta sketch without a field is registered",
     ]
-    assert "register anew" in CliRunner().invoke(app, ["status", path]).stdout
+    assert "register anew" in run("status", path).stdout
     sidecar.repair(table)
     ((snapshot, blobs),) = statistics_in(table).items()
     assert snapshot == second

@@ -15,10 +15,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable, Table
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.cli.options import is_path
 from sidecar.errors import SidecarError, UsageError
 from sidecar.iceberg.catalog import command_for
@@ -32,6 +30,7 @@ from sidecar.iceberg.table_names import (
     parts_of,
     shown_name,
 )
+from tests.cli import running
 from tests.tables import configure, new_catalog
 
 DOTTED, NESTED = ("dn", "dot.ted"), ("dn", "dot", "ted")
@@ -70,10 +69,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> SqlCatalog:
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Types a command line, in a shell whose catalog is that of the first argument."""
 
-    def typed(catalog: SqlCatalog, line: str) -> Any:
+    def typed(catalog: SqlCatalog, line: str, code: int | None = None) -> Any:
         configure(monkeypatch, catalog)
         monkeypatch.setenv("SIDECAR_CATALOG", catalog.name)
-        return CliRunner().invoke(app, shlex.split(line)[1:], prog_name="sidecar")
+        return running.run(*shlex.split(line)[1:], code=code)
 
     return typed
 
@@ -215,8 +214,7 @@ def test_a_glob_works_on_the_tables_that_it_matches_and_on_no_other(tmp_path: Pa
 
 def test_a_report_has_each_table_under_its_own_name(lake: SqlCatalog, run: Any, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = run(lake, f"sidecar report 'dn.*' dn.dot.ted --output {page} --no-advice --json")
-    assert done.exit_code == 0, done.stdout
+    done = run(lake, f"sidecar report 'dn.*' dn.dot.ted --output {page} --no-advice --json", code=0)
     shown = [shown_name(name) for name in NAMES if len(name) == 2 and name[0] == "dn"]
     assert {one["table"] for one in json.loads(done.stdout)["tables"]} == {*shown, "dn.dot.ted"}
     text = page.read_text()

@@ -15,12 +15,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import LongType
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.iceberg.metadata_log import statistics_of
 from tests.case_counts import NIGHTS, TABLES
+from tests.cli import running
 from tests.iceberg.cases import comparable, local
 from tests.maintenance.cases import DAY
 from tests.tables import configure, new_catalog
@@ -55,7 +54,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(*words: str) -> tuple[int, list[dict[str, Any]]]:
-    result = CliRunner().invoke(app, list(words))
+    result = running.run(*words)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -191,7 +190,7 @@ def test_a_table_that_fails_does_not_stop_the_others(lake: Any) -> None:
     others = [0] * (TABLES - 2)
     assert (code, [line["exit"] for line in lines]) == (1, [0, 2, 1, *others])
     assert [line.get("error", {}).get("kind") for line in lines] == [None, "usage", "storage", *[None] * len(others)]
-    shown = CliRunner().invoke(app, LINE[:-2])
+    shown = running.run(*LINE[:-2])
     assert shown.exit_code == 1
     assert "nothing to do" in shown.stdout
     assert f"{TABLES + 1} tables, 2 failed" in shown.stdout

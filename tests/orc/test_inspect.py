@@ -298,8 +298,7 @@ def test_the_magic_may_be_missing_at_one_end() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_command_line_draws_every_file(name: str) -> None:
-    shown = run("inspect", str(DATA / name))
-    assert shown.exit_code == 0, shown.output
+    shown = run("inspect", str(DATA / name), code=0)
     assert "written by" in shown.output
     assert "stripe" in shown.output
     verified = run("verify", str(DATA / name), "--json")
@@ -309,8 +308,7 @@ def test_the_command_line_draws_every_file(name: str) -> None:
 
 
 def test_the_command_line_probes_by_stripe_and_row_group() -> None:
-    shown = run("probe", str(DATA / "java_zlib_2stripes_utf8.orc"), "c_int", "17")
-    assert shown.exit_code == 0, shown.output
+    shown = run("probe", str(DATA / "java_zlib_2stripes_utf8.orc"), "c_int", "17", code=0)
     assert "stripe 0, 0" in shown.output
     assert "may hold it" in shown.output
 
@@ -318,7 +316,6 @@ def test_the_command_line_probes_by_stripe_and_row_group() -> None:
 def test_noise_between_the_magics_is_one_sentence(tmp_path: Any) -> None:
     path = tmp_path / "noise"
     path.write_bytes(b"ORC" + random.Random(1).randbytes(500) + b"ORC\x10")
-    shown = run("inspect", str(path))
-    assert shown.exit_code == 1
+    shown = run("inspect", str(path), code=1)
     assert shown.stderr.startswith("error: ")
     assert shown.stderr.count("\n") == 1

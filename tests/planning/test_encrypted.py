@@ -15,7 +15,6 @@ import pytest
 import sidecar
 from sidecar.access import Access
 from sidecar.bundle.model import UnitState
-from sidecar.cli.app import app
 from sidecar.conversion.protection import NO_SKETCH, PLAINTEXT_PROPERTY
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import SidecarError, UsageError
@@ -29,6 +28,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.reading.scanning import scan
 from sidecar.reading.table_files import _check_readable
 from sidecar.storage.opening import open_source
+from tests.cli.running import run
 from tests.iceberg.cases import local
 from tests.iceberg.encrypted_tables import (
     MASTER,
@@ -243,24 +243,18 @@ def test_keys_travel_with_the_plan_and_show_in_no_text(own_catalog):
 
 
 def test_the_command_line_takes_keys_and_permission(own_catalog, tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
     encrypted_table(own_catalog, "db.t")
     monkeypatch.setattr("sidecar.iceberg.catalog.open_table", lambda *_: own_catalog.load_table("db.t"))
     monkeypatch.setattr("sidecar.open_table", lambda *_: own_catalog.load_table("db.t"), raising=False)
-    run = CliRunner().invoke
-    refused = run(app, ["build", "db.t", "-c", "ssn", "--json"])
-    assert refused.exit_code == 0, refused.output  # without keys it is not indexed
+    run("build", "db.t", "-c", "ssn", "--json", code=0)  # without keys it is not indexed
     monkeypatch.setattr("sidecar.crypto.keys.encryption_keys_from", lambda place: file_keys())
-    refused = run(app, ["build", "db.t", "-c", "ssn", "--encryption-keys", "k"])
+    refused = run("build", "db.t", "-c", "ssn", "--encryption-keys", "k")
     assert (refused.exit_code, "would leak" in refused.output) == (2, True)
-    done = run(app, ["build", "db.t", "-c", "ssn", "--encryption-keys", "k", "--allow-plaintext", "--json"])
-    assert done.exit_code == 0, done.output
+    run("build", "db.t", "-c", "ssn", "--encryption-keys", "k", "--allow-plaintext", code=0)
     monkeypatch.setattr("sidecar.crypto.keys.encryption_keys_from", lambda place: bundle_keys())
-    done = run(app, ["build", "db.t", "-c", "ssn", "--encryption-keys", "k", "--full", "--json"])
-    assert done.exit_code == 0, done.output
+    run("build", "db.t", "-c", "ssn", "--encryption-keys", "k", "--full", code=0)
     for place, kept in ((["--encryption-keys", "k"], 1), ([], 4)):
-        planned = json.loads(run(app, ["plan", "db.t", ASKED, "--json", *place]).stdout)
+        planned = json.loads(run("plan", "db.t", ASKED, "--json", *place).stdout)
         assert planned["files"]["kept"] == kept
     assert ROWS == 100
 

@@ -12,11 +12,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import UsageError
+from tests.cli.running import run
 from tests.tables import create_with_rows
 
 ROWS = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())])
@@ -230,5 +229,5 @@ def test_the_command_line_speaks_it_too(swapped: Swapped) -> None:
         (["--at", "old", "--columns", "a,b"], [{"a": 1, "b": 100}]),
         (["--at", "dev", "--columns", "a"], []),
     ):
-        done = CliRunner().invoke(app, ["scan", path, "a = 1", "--json", *options])
+        done = run("scan", path, "a = 1", "--json", *options)
         assert [json.loads(line) for line in done.stdout.splitlines()] == expected, options

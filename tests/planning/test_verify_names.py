@@ -11,12 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.puffin.reader import PuffinReader
 from sidecar.storage.local import LocalSource
+from tests.cli.running import run
 from tests.iceberg.cases import create, local, replaced
 from tests.iceberg.encrypted_tables import add_encrypted, bundle_keys, encrypted_table, file_keys, trusting
 
@@ -145,8 +144,7 @@ def test_a_segment_that_could_not_read_a_file_leaves_it_to_a_later_one(catalog: 
 
 def test_the_command_says_how_far_it_looked(table: Table, tmp_path: Path) -> None:
     def said(*args: str) -> str:
-        result = CliRunner().invoke(app, ["verify", *args])
-        assert result.exit_code == 0, result.output
+        result = run("verify", *args, code=0)
         return result.stdout.strip()
 
     path = str(statistics(table))

@@ -21,16 +21,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StructType
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import UsageError
 from sidecar.iceberg.struct_nulls import keeping_struct_nulls, with_struct_nulls
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading import arrow_reader, table_files
 from sidecar.reading.file_scanning import open_scan
 from sidecar.serving.planning.scan_planner import ScanPlanner
+from tests.cli.running import run
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
 from tests.iceberg.table_cases import delete_by_position
@@ -319,7 +318,7 @@ def test_three_rows_on_the_command_line(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2, 3], "s": [{"x": 1}, None, {"x": 3}]}, kind), path)
     for predicate, expected in (("s.x is null", [2]), ("s.x is not null", [1, 3]), ("not s.x is null", [1, 3])):
         assert ids(sidecar.scan(path, predicate)) == expected
-        done = CliRunner().invoke(app, ["scan", str(path), predicate, "--json"])
+        done = run("scan", str(path), predicate, "--json")
         assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == expected
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import sidecar
 from sidecar import errors
-from sidecar.cli.app import app
 from sidecar.iceberg import many_tables
 from sidecar.maintenance import costs
 from sidecar.reports import caring
+from tests.cli import running
 from tests.maintenance.cases import DAY, append_and_build, entries, make, metadata_folder, pass_days, rows, stored
 from tests.tables import configure
 
@@ -41,7 +40,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def run(line: str) -> Any:
-    return CliRunner().invoke(app, [*line.split(), "--catalog", "folder", "--engine", "local"], prog_name="sidecar")
+    return running.run(*line.split(), "--catalog", "folder", "--engine", "local")
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -250,5 +249,5 @@ def test_wrong_usage_changes_nothing(lake: Any, options: str, said: str) -> None
 
 @pytest.mark.parametrize("word", ["compact", "expire", "gc", "repair", "config"])
 def test_a_command_that_went_says_what_to_type(word: str) -> None:
-    done = CliRunner().invoke(app, [word, "db.t"], prog_name="sidecar")
+    done = running.run(word, "db.t")
     assert (done.exit_code, f"There is no command '{word}'. Type: sidecar " in done.stderr) == (2, True)

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import UsageError
+from tests.cli.running import run
 from tests.parquet.encrypted import WRITTEN, keys_of, path_of
 
 ROWS = 600
@@ -187,10 +186,9 @@ def test_encrypted_columns_need_their_keys(name: str) -> None:
 def test_the_command_takes_globs_of_files(lake: Path, tmp_path: Path) -> None:
     values = tmp_path / "ids.csv"
     values.write_text("n,text\n5000,\n,nobody\n")
-    run = CliRunner().invoke(app, ["find", str(lake / "*"), "--values", str(values), "--json"])
-    assert (run.exit_code, json.loads(run.stdout)["answer"]) == (0, "absent")
+    found = run("find", str(lake / "*"), "--values", str(values), "--json")
+    assert (found.exit_code, json.loads(found.stdout)["answer"]) == (0, "absent")
     held = rows_of(1)["text"].drop_null()[0].as_py()
-    run = CliRunner().invoke(app, ["find", str(lake / "a.parquet"), f"text={held}"])
-    assert run.exit_code == 1
-    assert "no retained snapshot" not in run.stdout
-    assert CliRunner().invoke(app, ["find", str(lake), "n=1", "--orphans"]).exit_code == 2
+    found = run("find", str(lake / "a.parquet"), f"text={held}", code=1)
+    assert "no retained snapshot" not in found.stdout
+    assert run("find", str(lake), "n=1", "--orphans").exit_code == 2

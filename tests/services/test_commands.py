@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.io import load_file_io
-from typer.testing import CliRunner
 
 import sidecar
 from scripts.servers.services import Service
-from sidecar.cli.app import app
+from tests.cli.running import run
 from tests.tables import create_with_rows
 
 pytestmark = pytest.mark.services
@@ -48,9 +47,8 @@ class Commands:
     def run(self, command: str, *arguments: str, status: int = 0) -> Any:
         """Run a command with ``--json``; return what it prints, as data."""
         words = [command, self.table, *arguments, "--catalog", self.catalog, "--json", "-vv"]
-        done = CliRunner().invoke(app, words, prog_name="sidecar")
+        done = run(*words, code=status)
         self.printed += done.output
-        assert done.exit_code == status, done.output
         return json.loads(done.stdout)
 
 
@@ -109,7 +107,7 @@ def test_urls_are_opened_by_variables_and_by_a_catalog(
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", settings["s3.endpoint"])
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", settings["s3.access-key-id"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", settings["s3.secret-access-key"])
-    runner, printed = CliRunner(), ""
+    printed = ""
     for words in (
         ["embed", folder, "--into", f"{folder}/with", "--bloom", "k"],
         ["inspect", f"{folder}/with/*.parquet"],
@@ -119,12 +117,9 @@ def test_urls_are_opened_by_variables_and_by_a_catalog(
         ["verify", f"{folder}/with", "--data"],
         ["strip", f"{folder}/with/a.parquet", "--into", f"{folder}/bare.parquet"],
     ):
-        done = runner.invoke(app, [*words, *options, "-vv"], prog_name="sidecar")
-        assert done.exit_code == 0, done.output
-        printed += done.output
+        printed += run(*words, *options, "-vv", code=0).output
     assert [secret for secret in secrets_of(services) if secret in printed] == []
     keys = ["--storage-option", "s3.access-key-id=wrong", "--storage-option", "s3.secret-access-key=wrong-secret"]
-    wrong = runner.invoke(app, ["inspect", folder, *options, *keys])
-    assert wrong.exit_code == 1
+    wrong = run("inspect", folder, *options, *keys, code=1)
     assert "Check the keys: AWS_ACCESS_KEY_ID" in wrong.stderr
     assert "wrong-secret" not in wrong.output

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import UsageError
 from sidecar.serving.application import make_application
 from sidecar.serving.server import running
 from sidecar.serving.settings import ServeSettings
+from tests.cli.running import run
 from tests.iceberg.encrypted_tables import MASTER, METADATA, SECRET, bundle_keys, encrypted_table
 from tests.serving.serving_logs import plan_lines
 
@@ -64,5 +63,5 @@ def test_the_command_reads_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "keys.json").write_text(json.dumps(content))
     given = []
     monkeypatch.setattr("sidecar.serving.server.serve", lambda **options: given.append(options["encryption_keys"]))
-    found = CliRunner().invoke(app, ["serve", "--catalog", "c", "--encryption-keys", str(tmp_path / "keys.json")])
+    found = run("serve", "--catalog", "c", "--encryption-keys", str(tmp_path / "keys.json"))
     assert (found.exit_code, [keys.bundle_keys for keys in given]) == (0, [{"ssn": b"master"}])

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.statistics import StatisticsFile
-from typer.testing import CliRunner
 
 import sidecar
-from sidecar.cli.app import app
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.catalog import command_for, reload_table
 from sidecar.spark import jvm, local_versions
@@ -25,6 +23,7 @@ from sidecar.spark.costs import BY_FILE
 from sidecar.spark.jvm import iceberg_class
 from sidecar.spark.jvm_files import JvmFileIO
 from sidecar.storage.locations import local_path
+from tests.cli import running
 
 pytestmark = pytest.mark.jvm
 
@@ -296,8 +295,8 @@ def test_catalogs_that_are_none(spark: Any) -> None:
 def test_commands_take_tables_of_spark(spark: Any, tmp_path: Path) -> None:
     """The session of the tests is active, so that the commands take it."""
 
-    def run(*words: str) -> Any:
-        return CliRunner().invoke(app, [*words, "--spark-catalog", "lake"], prog_name="sidecar")
+    def run(*words: str, code: int | None = None) -> Any:
+        return running.run(*words, "--spark-catalog", "lake", code=code)
 
     name = "lake.db.typed"
     made(spark, name)
@@ -327,8 +326,7 @@ def test_commands_take_tables_of_spark(spark: Any, tmp_path: Path) -> None:
         (["status", "db.typed", "--conf", "hunter2"], "--conf is KEY=VALUE; found another text"),
         (["verify", "./no.parquet"], "--spark-catalog is for tables"),
     ):
-        done = run(*words)
-        assert done.exit_code == 2, words
+        done = run(*words, code=2)
         assert message in done.stderr
-    alone = CliRunner().invoke(app, ["status", "db.typed", "--conf", "a=b"])
+    alone = running.run("status", "db.typed", "--conf", "a=b")
     assert "--conf has settings of Spark for --spark-catalog" in alone.stderr
