@@ -32,7 +32,7 @@ from sidecar.bundle.model import (
     UnitState,
 )
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
-from sidecar.bundle.writer import write_segment, write_toc
+from sidecar.bundle.writer import copy_segments, write_segment, write_toc
 from sidecar.errors import UsageError
 from sidecar.filters.probes import AnyEncoding, FieldQuestion, Probes
 from sidecar.filters.values import Probe
@@ -43,6 +43,7 @@ SALT = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 
 SEGMENT = bytes(range(16))
 TABLE = "11111111-2222-3333-4444-555555555555"
 SNAPSHOT, SEQUENCE = 77, 5
+PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 
 Blocks = npt.NDArray[np.uint32]
 
@@ -169,14 +170,21 @@ def field_bundle(
     return FieldBundle(field_id, groups, pages, 0.01, 1.5)
 
 
-def write_file(
-    fields: Sequence[FieldBundle], table: UnitsTable, header: SegmentHeader | None = None
-) -> tuple[bytes, int]:
+def write_file(fields: Sequence[Any], table: UnitsTable, header: SegmentHeader | None = None) -> tuple[bytes, int]:
     """A sidecar of one segment, and the length of its footer."""
     sink = io.BytesIO()
     puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
-    entries = write_segment(puffin, header or segment_header(), table, fields, **place)
+    entries = write_segment(puffin, header or segment_header(), table, fields, **PLACE)
+    write_toc(puffin, entries, **PLACE)
+    written = puffin.finish()
+    return sink.getvalue(), written.footer_size
+
+
+def copy_file(*sidecars: SidecarFile, place: Mapping[str, int] = PLACE, **options: Any) -> tuple[bytes, int]:
+    """A sidecar with the segments of others, copied as bytes, and the length of its footer."""
+    sink = io.BytesIO()
+    puffin = PuffinWriter(sink)
+    entries = [entry for one in sidecars for entry in copy_segments(one, puffin, **options, **place)]
     write_toc(puffin, entries, **place)
     written = puffin.finish()
     return sink.getvalue(), written.footer_size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,19 +10,15 @@ from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.field_bundle import FieldBundle
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
-from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
-from sidecar.puffin.writer import PuffinWriter
 from tests.bundle.cases import (
     SEGMENT,
-    SEQUENCE,
-    SNAPSHOT,
     TABLE,
     OrcCase,
     pages_of,
     segment_header,
     units_table,
+    write_file,
 )
 
 MASTER, METADATA = b"planted-master-key-of-32-bytes-!", b"planted-key-metadata"
@@ -51,10 +46,4 @@ def bundle(field_id: int, filters: Filters, key: FieldKey | None, tails: Sequenc
 
 
 def write(fields: Sequence[FieldBundle], units: int, more: Sequence = (), **header) -> bytes:  # type: ignore[no-untyped-def]
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
-    entries = write_segment(puffin, segment_header(**header), units_table(units), [*more, *fields], **place)
-    write_toc(puffin, entries, **place)
-    puffin.finish()
-    return sink.getvalue()
+    return write_file([*more, *fields], units_table(units), segment_header(**header))[0]

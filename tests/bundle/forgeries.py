@@ -5,7 +5,6 @@ Each forgery is a change of what a position means, or of which blob answers.
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections.abc import Callable
@@ -24,19 +23,14 @@ from sidecar.bundle.indexes.index_toc import plan_index_groups
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.toc import write_toc
 from sidecar.bundle.units.fingerprints import FINGERPRINT_BYTES
-from sidecar.bundle.writer import write_segment
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.probes import FieldQuestion
 from sidecar.filters.values import Probe
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
-    SEQUENCE,
-    SNAPSHOT,
     TABLE,
     filter_of,
     group_filters,
@@ -46,6 +40,7 @@ from tests.bundle.cases import (
     pages_of,
     segment_header,
     units_table,
+    write_file,
 )
 from tests.iceberg.forging import Forgery, encoded, put_sections, sections_of
 
@@ -56,7 +51,6 @@ FIRST = np.concatenate(([0], np.cumsum(COUNTS)))
 UNITS = int(FIRST[-1])
 PAGES = PageIndexKind("int64", "id", "signed:8", 1)
 ROWS = RowIndexKind("id", "LONG", "DIRECT_V2", True, True, 0, 6)
-PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 KEYS = EncryptionKeys(ExplicitKeys({METADATA: MASTER}))
 NAMED = {1: METADATA, 2: METADATA}
 
@@ -111,13 +105,7 @@ def write(
         FieldIndexes(PAGE_INDEXES, 1, pages, list(entries.values()), key(1)),
         FieldIndexes(ROW_INDEXES, 1, rows, [e[:1] for e in entries.values()], key(1)),
     ]
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    header = segment_header(segment, table)
-    tocs = write_segment(puffin, header, units or file_table(), [*indexes, *bundles], **PLACE)
-    write_toc(puffin, tocs, **PLACE)
-    puffin.finish()
-    return sink.getvalue()
+    return write_file([*indexes, *bundles], units or file_table(), segment_header(segment, table))[0]
 
 
 def sealed(segment: bytes = SEGMENT, table: str = TABLE) -> Callable[[int], FieldKey]:

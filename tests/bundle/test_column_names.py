@@ -21,7 +21,7 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from tests.bundle import encrypted_cases
-from tests.bundle.cases import SEQUENCE, SNAPSHOT, field_bundle, random_filters, segment_header, units_table
+from tests.bundle.cases import PLACE, field_bundle, open_bytes, random_filters, segment_header, units_table, write_file
 
 ODD = [("a.b", "", 'x"\\'), ("\N{DROPLET}", "größe", "\x00\n"), ("name:x|y", "1")]
 
@@ -30,15 +30,14 @@ def sidecar_of(*segments: tuple[int, dict[int, StoredColumn | None]]) -> Sidecar
     """A sidecar with a segment for each sequence number and {field id: its column, or None}."""
     sink = io.BytesIO()
     puffin, entries = PuffinWriter(sink), []
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
     for sequence, columns in segments:
         segment = bytes([sequence]) * 16
         own = {i: column for i, column in columns.items() if column is not None}
         header = replace(segment_header(segment), sequence_number=sequence, columns=own)
         filters = random_filters(np.random.default_rng(sequence), [2] * 3)
         fields = [field_bundle(i, filters, segment) for i in columns]
-        entries += write_segment(puffin, header, units_table(3), fields, **place)
-    write_toc(puffin, entries, **place)
+        entries += write_segment(puffin, header, units_table(3), fields, **PLACE)
+    write_toc(puffin, entries, **PLACE)
     puffin.finish()
     return SidecarFile.open(BytesSource(sink.getvalue(), "x.stats"), strict=True)
 
@@ -128,14 +127,9 @@ def test_what_one_segment_withholds_is_not_carried_on() -> None:
 def test_an_encrypted_blob_has_no_name() -> None:
     filters = dict(enumerate(random_filters(np.random.default_rng(9), [2] * 3)))
     fields = [encrypted_cases.bundle(1, filters, encrypted_cases.key_of()), encrypted_cases.bundle(2, filters, None)]
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
     columns = {1: named("social_security"), 2: named("town", kind="string")}
-    header = replace(segment_header(), columns=columns)
-    write_toc(puffin, write_segment(puffin, header, units_table(3), fields, **place), **place)
-    puffin.finish()
-    assert b"social_security" not in sink.getvalue()
-    assert b"town" in sink.getvalue()
-    (segment,) = SidecarFile.open(BytesSource(sink.getvalue(), "x.stats"), strict=True).segments
+    data, _ = write_file(fields, units_table(3), replace(segment_header(), columns=columns))
+    assert b"social_security" not in data
+    assert b"town" in data
+    (segment,) = open_bytes(data, strict=True).segments
     assert segment.columns == {1: None, 2: columns[2]}

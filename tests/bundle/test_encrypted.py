@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import io
 import pickle
 import random
 import struct
@@ -23,12 +22,9 @@ from sidecar.bundle.indexes.index_toc import plan_index_groups
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.bundle.inspect import inspect_sidecar
-from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import copy_segments
 from sidecar.crypto.keys import EncryptionKeys, ExplicitKeys
 from sidecar.errors import StorageError, UsageError
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
     SEGMENT,
@@ -36,6 +32,7 @@ from tests.bundle.cases import (
     SNAPSHOT,
     TABLE,
     ask_hash,
+    copy_file,
     group_filters,
     open_bytes,
     pages_of,
@@ -224,12 +221,8 @@ def test_carried_as_bytes_they_stay_readable_and_keep_their_properties():
     given = bundle(1, filters, key_of())
     given.properties = {"said": "so"}
     old = open_bytes(write([given], 70))
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT + 1, "sequence_number": SEQUENCE + 1}
-    write_toc(puffin, copy_segments(old, puffin, **place), **place)
-    puffin.finish()
-    new = open_bytes(sink.getvalue(), encryption_keys=KEYS, strict=True)
+    data, _ = copy_file(old, place={"snapshot_id": SNAPSHOT + 1, "sequence_number": SEQUENCE + 1})
+    new = open_bytes(data, encryption_keys=KEYS, strict=True)
     assert new.puffin.metadata.blobs[0].properties == {"said": "so"}
     old.use_keys(KEYS)
     for value in range(5):

@@ -29,6 +29,7 @@ from tests.bundle.cases import (
     SEGMENT,
     SEQUENCE,
     SNAPSHOT,
+    copy_file,
     extract_filter,
     field_bundle,
     filter_of,
@@ -41,7 +42,6 @@ from tests.bundle.cases import (
 )
 from tests.cpu_cost import cost_of
 
-PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 OTHER = b"another segment."
 
 
@@ -139,11 +139,7 @@ def test_a_segment_of_several_pieces_is_copied_whole():
     filters[69] |= filter_of([31], 4096)
     old, footer = write_file([field_bundle(1, filters)], units_table(70))
     assert max(blob.length for blob in PuffinReader(BytesSource(old)).metadata.blobs) > 2 * COPY_LENGTH
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    entries = copy_segments(open_bytes(old, footer), puffin, **PLACE)
-    write_toc(puffin, entries, **PLACE)
-    new, new_footer = _finish(puffin, sink)
+    new, new_footer = copy_file(open_bytes(old, footer))
     before, after = (
         [
             data[blob.offset : blob.offset + blob.length]
@@ -164,11 +160,7 @@ def test_a_segment_of_several_pieces_is_copied_whole():
 def test_single_segments_can_be_left_behind():
     data, footer = two_segments()
     sidecar = open_bytes(data, footer)
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    entries = copy_segments(sidecar, puffin, segments=sidecar.segments[1:], **PLACE)
-    write_toc(puffin, entries, **PLACE)
-    (segment,) = open_bytes(*_finish(puffin, sink), strict=True).segments
+    (segment,) = open_bytes(*copy_file(sidecar, segments=sidecar.segments[1:]), strict=True).segments
     assert segment.id == OTHER.hex()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections.abc import Sequence
@@ -26,28 +25,24 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sketches.group_table import SketchGroup
 from sidecar.bundle.sketches.regrouping import MOST_BYTES, MOST_FILES, joined, remapped
 from sidecar.bundle.sketches.sketch_blob import FieldSketches, SketchGroupsBlob
-from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.filters.theta import ThetaSketch
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA_GROUPS, UNITS
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from tests.bundle.cases import (
-    SEQUENCE,
-    SNAPSHOT,
+    copy_file,
     field_bundle,
     filter_of,
     open_bytes,
     probe_for,
     segment_header,
     units_table,
+    write_file,
 )
 from tests.bundle.damage import combine, edit_footer, raw_blobs, reword
 
-PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 FILES = 12
 
 
@@ -93,14 +88,9 @@ GROUPS = [
 
 def sidecar_bytes(fields: dict[int, Sequence[SketchGroup]], files: int = FILES) -> bytes:
     """A segment with filters of field 1 and these sketches."""
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
     bundle = field_bundle(1, [filter_of([unit], 2) for unit in range(files)])
     sketches = [FieldSketches(field_id, groups, {"note": "kept"}) for field_id, groups in fields.items()]
-    entries = write_segment(puffin, segment_header(), units_table(files), [bundle, *sketches], **PLACE)
-    write_toc(puffin, entries, **PLACE)
-    puffin.finish()
-    return sink.getvalue()
+    return write_file([bundle, *sketches], units_table(files))[0]
 
 
 def blob_in(data: bytes, field_id: int = 1, **options: Any) -> SketchGroupsBlob:
@@ -141,13 +131,9 @@ def segment_of(data: bytes) -> Segment:
 
 
 def test_it_is_copied_as_bytes_with_its_properties() -> None:
-    old = open_bytes(sidecar_bytes({1: GROUPS}))
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    write_toc(puffin, copy_segments(old, puffin, **PLACE), **PLACE)
-    puffin.finish()
-    assert plain(blob_in(sink.getvalue(), strict=True).load()) == plain(GROUPS)
-    (blob,) = [b for b in PuffinReader(BytesSource(sink.getvalue())).metadata.blobs if b.type == THETA_GROUPS]
+    data, _ = copy_file(open_bytes(sidecar_bytes({1: GROUPS})))
+    assert plain(blob_in(data, strict=True).load()) == plain(GROUPS)
+    (blob,) = [b for b in PuffinReader(BytesSource(data)).metadata.blobs if b.type == THETA_GROUPS]
     assert blob.properties == {"note": "kept"}
 
 

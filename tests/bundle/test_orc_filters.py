@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import copy_segments, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.errors import UsageError
 from sidecar.filters.encoding import Encoding
 from sidecar.filters.orc.bloom import OrcBloomFilter
@@ -36,12 +35,12 @@ from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import (
+    PLACE,
     SEGMENT,
-    SEQUENCE,
-    SNAPSHOT,
     OneProbe,
     OrcCase,
     ask_hash,
+    copy_file,
     extract_filter,
     filter_of,
     group_filters,
@@ -58,7 +57,6 @@ from tests.bundle.cases import (
     write_file,
 )
 
-PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 HASHES = [0, 1, -1, 1 << 63, (1 << 64) - 1, 0x5BCA7C69B794F8CE, 0x8000000080000000, 0x7FFFFFFF7FFFFFFF]
 Filters = dict[int, "np.ndarray | OrcCase"]
 
@@ -245,11 +243,7 @@ def test_inspect_shows_them():
 def test_copied_as_bytes():
     filters: Filters = {unit: orc_case([unit], 640) for unit in range(70)}
     old = open_bytes(*write_file([mixed_bundle(1, filters)], units_table(70)))
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    write_toc(puffin, copy_segments(old, puffin, **PLACE), **PLACE)
-    puffin.finish()
-    (segment,) = open_bytes(sink.getvalue(), strict=True).segments
+    (segment,) = open_bytes(*copy_file(old), strict=True).segments
     assert extracted(segment) == {unit: own.bitset for unit, own in filters.items()}
     assert segment.might_match(ask_hash(1, 33))[33]
 

@@ -19,9 +19,8 @@ from sidecar.bundle.indexes.page_indexes import (
 )
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
-from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import copy_segments, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.parquet.bounds import Ordering
 from sidecar.parquet.page_indexes.page_index import encode_column_index, encode_offset_index
@@ -31,13 +30,13 @@ from sidecar.puffin.writer import PuffinWriter
 from sidecar.questions.bounds import Unknown
 from sidecar.storage.source import BytesSource, CountingSource
 from tests.bundle.cases import (
-    SEQUENCE,
-    SNAPSHOT,
+    copy_file,
     field_bundle,
     filter_of,
     open_bytes,
     segment_header,
     units_table,
+    write_file,
 )
 
 LONG, TEXT = (
@@ -66,15 +65,9 @@ def given(field_id: int, entries: Entries) -> FieldIndexes:
 
 
 def sidecar_bytes(units: int, fields: dict[int, Entries], filters: bool = False) -> bytes:
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
     bundles = [field_bundle(1, [filter_of([unit], 1) for unit in range(units)])] if filters else []
     blobs = [given(field_id, entries) for field_id, entries in fields.items()]
-    entries = write_segment(puffin, segment_header(), units_table(units), [*blobs, *bundles], **place)
-    write_toc(puffin, entries, **place)
-    puffin.finish()
-    return sink.getvalue()
+    return write_file([*blobs, *bundles], units_table(units))[0]
 
 
 def segment_of(data: bytes, **options: object) -> Segment:
@@ -125,12 +118,8 @@ def test_the_table_says_where_entries_lie() -> None:
 def test_copied_as_bytes() -> None:
     entries = entries_for(range(70))
     old = open_bytes(sidecar_bytes(70, {1: entries}, filters=True))
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    place = {"snapshot_id": 9, "sequence_number": 10}
-    write_toc(puffin, copy_segments(old, puffin, **place), **place)
-    puffin.finish()
-    segment = segment_of(sink.getvalue(), strict=True)
+    data, _ = copy_file(old, place={"snapshot_id": 9, "sequence_number": 10})
+    segment = segment_of(data, strict=True)
     assert as_given(segment, 1, range(70)) == entries
     assert segment.fields.keys() == {1}
 

@@ -24,9 +24,8 @@ from sidecar.bundle.indexes.row_indexes import (
 from sidecar.bundle.inspect import inspect_sidecar
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.toc import write_toc
 from sidecar.bundle.verify import verify_sidecar
-from sidecar.bundle.writer import copy_segments, write_segment
+from sidecar.bundle.writer import write_segment
 from sidecar.errors import DamagedFileError, SidecarError, UsageError
 from sidecar.orc.index_streams import read_indexes
 from sidecar.orc.row_index import take_apart
@@ -38,10 +37,9 @@ from sidecar.puffin.types import PAGE_INDEX, ROW_INDEX, UNITS
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import BytesSource, CountingSource
-from tests.bundle.cases import SEQUENCE, SNAPSHOT, open_bytes, segment_header, units_table
+from tests.bundle.cases import PLACE, copy_file, open_bytes, segment_header, units_table, write_file
 from tests.bundle.damage import combine, raw_blobs, reword
 
-PLACE = {"snapshot_id": SNAPSHOT, "sequence_number": SEQUENCE}
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
 LONG = RowIndexKind("id", "LONG", "DIRECT_V2", False, True, 0, 9, "2.2.2", calendar="proleptic_gregorian")
 TEXT = RowIndexKind("name:a.b", "DECIMAL", "DICTIONARY_V2", True, False, 1, 6, "", "0.11", "unknown", "UTC", 9, 2)
@@ -59,12 +57,8 @@ def given_rows(field_id: int, entries: Entries) -> FieldIndexes:
 
 
 def sidecar_bytes(units: int, fields: dict[int, Entries], more: Sequence[FieldIndexes] = ()) -> bytes:
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
     indexes = [*more, *(given_rows(field_id, entries) for field_id, entries in fields.items())]
-    write_toc(puffin, write_segment(puffin, segment_header(), units_table(units), indexes, **PLACE), **PLACE)
-    puffin.finish()
-    return sink.getvalue()
+    return write_file(indexes, units_table(units))[0]
 
 
 def segment_of(data: bytes, **options: object) -> Segment:
@@ -112,17 +106,13 @@ def test_copied_as_bytes_beside_page_indexes() -> None:
     kind = PageIndexKind("int64", "id")
     pages = FieldIndexes(PAGE_INDEXES, 1, plan_index_groups(PAGE_INDEXES, [(0, kind, (1, 1))]), [(b"c", b"o")])
     entries = entries_for(range(70))
-    old = open_bytes(sidecar_bytes(70, {1: entries}, [pages]))
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    write_toc(puffin, copy_segments(old, puffin, **PLACE), **PLACE)
-    puffin.finish()
-    segment = segment_of(sink.getvalue(), strict=True)
+    data, _ = copy_file(open_bytes(sidecar_bytes(70, {1: entries}, [pages])))
+    segment = segment_of(data, strict=True)
     assert as_given(segment, 1, range(70)) == entries
     found = segment.page_index(1, 0)
     assert found is not None
     assert found.column_index == b"c"
-    blobs = PuffinReader(BytesSource(sink.getvalue())).metadata.blobs
+    blobs = PuffinReader(BytesSource(data)).metadata.blobs
     assert [blob.type for blob in blobs[:3]] == [PAGE_INDEX, ROW_INDEX, UNITS]
 
 

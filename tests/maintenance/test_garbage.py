@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import shutil
@@ -21,17 +20,15 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
 import sidecar
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import copy_segments
 from sidecar.errors import StorageError, UnsupportedFeatureError, UsageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.statistics_files.registering import register_again, unregister
 from sidecar.maintenance import garbage
 from sidecar.maintenance.metadata_files import OtherVersions
 from sidecar.many_files.stored_files import StoredFile
-from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from sidecar.storage.target import HELD_LENGTH
+from tests.bundle.cases import copy_file
 from tests.iceberg.cases import local
 from tests.maintenance.cases import (
     DAY,
@@ -106,12 +103,7 @@ def test_an_old_file_that_nothing_names_goes_and_a_preview_says_so(table: Table)
 
 def joined(*files: bytes) -> bytes:
     """A sidecar with the segments of others, of whatever tables."""
-    sink = io.BytesIO()
-    writer, place = PuffinWriter(sink), {"snapshot_id": 1, "sequence_number": 1}
-    parts = [SidecarFile.open(BytesSource(data)) for data in files]
-    write_toc(writer, [entry for part in parts for entry in copy_segments(part, writer, **place)], **place)
-    writer.finish()
-    return sink.getvalue()
+    return copy_file(*(SidecarFile.open(BytesSource(data)) for data in files))[0]
 
 
 def test_a_file_that_partition_statistics_name_stays(table: Table) -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 from sidecar.bundle.model import UNLISTED, CoverageState, FileEntry, UnitState
-from sidecar.bundle.toc import write_toc
-from sidecar.bundle.writer import copy_segments
-from sidecar.puffin.writer import PuffinWriter
-from tests.bundle.cases import known_as
-from tests.bundle.merging.lake import PLACE, Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
+from tests.bundle.cases import copy_file, known_as
+from tests.bundle.merging.lake import Key, Lake, OwnFilter, Part, merged, only, opened, write_parts
 
 INDEXED = CoverageState(UnitState.INDEXED.value, "id")
 OWN = OwnFilter(b"\1" * 32)
@@ -77,11 +72,8 @@ def test_a_part_with_other_units_of_a_file_does_not_speak_for_it() -> None:
     old, new = SameRows([2, 1]), SameRows([3, 1])
     old_data, _ = write_parts(old, [Part([0, 1], {1: {(0, 0): OWN, (0, 1): OWN, (1, 0): OWN}})])
     new_data, _ = write_parts(new, [Part([0], {4: {(0, 0): OWN}}, number=1)])
-    sink = io.BytesIO()
-    puffin = PuffinWriter(sink)
-    write_toc(puffin, [e for d in (old_data, new_data) for e in copy_segments(opened(d), puffin, **PLACE)], **PLACE)
-    puffin.finish()
-    both = opened(sink.getvalue(), strict=True)
+    data, _ = copy_file(opened(old_data), opened(new_data))
+    both = opened(data, strict=True)
     segment = only(opened(merged(new, both, [0, 1]), strict=True))
     assert segment.unit_ranges.tolist() == [0, 3, 4]
     assert segment.fields[1][0].ordinals().tolist() == [3]
