@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from pyiceberg.utils.config import Config
 
 import sidecar
+from sidecar.puffin.types import THETA
 
 
 def new_catalog(folder: Path | str, name: str = "cat", *namespaces: str, **properties: str) -> SqlCatalog:
@@ -56,3 +58,29 @@ def create_with_rows(
         sidecar.build(table, list(columns), kinds=list(kinds), engine="local")
         table.refresh()
     return table
+
+
+def statistics_entry(
+    snapshot_id: int, path: str, size: int = 1, footer: int = 1, blobs: Iterable[BlobMetadata] = ()
+) -> StatisticsFile:
+    """A statistics file as a table's metadata name it."""
+    return StatisticsFile(
+        snapshot_id=snapshot_id,
+        statistics_path=path,
+        file_size_in_bytes=size,
+        file_footer_size_in_bytes=footer,
+        blob_metadata=list(blobs),
+    )
+
+
+def sketch_metadata(
+    snapshot_id: int, fields: Iterable[int], properties: Mapping[str, str], sequence_number: int = 1
+) -> BlobMetadata:
+    """A theta sketch as a statistics entry names it."""
+    return BlobMetadata(
+        type=THETA,
+        snapshot_id=snapshot_id,
+        sequence_number=sequence_number,
+        fields=list(fields),
+        properties=dict(properties),
+    )

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
 import sidecar
 from sidecar.errors import CommitConflictError, SidecarError
+from tests.tables import sketch_metadata, statistics_entry
 
 KINDS = ("plain", "partitioned", "bucketed", "deletes", "evolved", "gzip")
 PARTITIONS = {"partitioned": "partitioned by (region)", "bucketed": "partitioned by (bucket(4, id))"}
@@ -210,24 +210,10 @@ def mark_entry(folder: str, catalogs: str, name: str, worker: int, rounds: int, 
         while True:
             table = sidecar.open_table(name, spark=spark)
             standing = table.metadata.statistics
-            mark = BlobMetadata.model_validate(
-                {
-                    "type": "apache-datasketches-theta-v1",
-                    "snapshot-id": table.metadata.current_snapshot_id,
-                    "sequence-number": 1,
-                    "fields": [1],
-                    "properties": {"mark": f"{worker}-{number}"},
-                }
-            )
-            entry = StatisticsFile.model_validate(
-                {
-                    "snapshot-id": table.metadata.current_snapshot_id,
-                    "statistics-path": f"{table.location()}/metadata/{uuid.uuid4()}.stats",
-                    "file-size-in-bytes": 1,
-                    "file-footer-size-in-bytes": 1,
-                    "blob-metadata": [*(standing[0].blob_metadata if standing else ()), mark],
-                }
-            )
+            head = table.metadata.current_snapshot_id
+            mark = sketch_metadata(head, [1], {"mark": f"{worker}-{number}"})
+            marks = [*(standing[0].blob_metadata if standing else ()), mark]
+            entry = statistics_entry(head, f"{table.location()}/metadata/{uuid.uuid4()}.stats", blobs=marks)
             try:
                 table.update_statistics().set_statistics(entry).commit()
                 break

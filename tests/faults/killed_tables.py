@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from tests.faults.harness import OPERATIONS, Operation, check_files, prepare
 from tests.maintenance.cases import entries, head, metadata_folder, rows
 from tests.object_store import open_store
+from tests.tables import sketch_metadata, statistics_entry
 
 PLACE = "wh/db/t"
 KEYS = range(35)
@@ -43,15 +43,9 @@ def only_merge(table: Table) -> None:
 def break_an_entry(table: Table) -> None:
     """An entry of another writer for the head, with a distinct count that Spark's optimiser fails at."""
     theirs = next(path for path in entries(table).values() if path.endswith("theirs.stats"))
-    blob = {"type": "apache-datasketches-theta-v1", "snapshot-id": head(table), "sequence-number": 1, "fields": [1]}
-    entry = {
-        "snapshot-id": head(table),
-        "statistics-path": theirs,
-        "file-size-in-bytes": 1,
-        "file-footer-size-in-bytes": 1,
-        "blob-metadata": [{**blob, "properties": {"ndv": "5.0"}}],
-    }
-    table.refresh().update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+    sketch = sketch_metadata(head(table), [1], {"ndv": "5.0"})
+    entry = statistics_entry(head(table), theirs, blobs=[sketch])
+    table.refresh().update_statistics().set_statistics(entry).commit()
 
 
 REPAIR = Operation(lambda t: sidecar.repair(t), lambda t: not sidecar.repair(t.refresh(), dry_run=True).repairs)

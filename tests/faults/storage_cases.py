@@ -20,14 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.errors import CommitConflictError, DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg.statistics_files.registering import unregister
-from sidecar.puffin.types import THETA
-from sidecar.puffin.writer import PuffinWriter
 from tests.faults.faults import Flip, Mode
+from tests.maintenance.cases import register_others
 
 NOW = timedelta(0)
 OF_OTHERS = "1-of-others.stats"
@@ -241,7 +239,7 @@ def prepare(place: Place) -> Lake:
         if n == 0:
             unregister(table, table.refresh().metadata.statistics)
     add(lake, 3, SMALL)
-    register_others(lake)
+    register_others(lake.table)
     place.put(f"{table.location()}/metadata/{OF_OTHERS}", b"PFA1 theirs")
     add(lake, 4, SMALL)
     place.put(lake.path("plain.parquet"), parquet(rows(0, BIG)))
@@ -256,25 +254,6 @@ def add(lake: Lake, n: int, count: int) -> None:
     path = f"{lake.table.location()}/data/{n}.parquet"
     lake.place.put(path, parquet(rows(100_000 * n, count)))
     lake.table.refresh().add_files([path], check_duplicate_files=False)
-
-
-def register_others(lake: Lake) -> None:
-    """Another engine's sketch for the head."""
-    snapshot = lake.table.refresh().current_snapshot()
-    assert snapshot is not None
-    path = f"{lake.table.location()}/metadata/{snapshot.snapshot_id}-theirs.stats"
-    with lake.table.io.new_output(path).create() as stream:
-        writer = PuffinWriter(stream, created_by="Another Engine 1.0")
-        writer.add_blob(THETA, [1], snapshot.snapshot_id, 1, b"their sketch", "zstd", {"ndv": "5"})
-        size, footer, _ = writer.finish()
-    entry = {
-        "snapshot-id": snapshot.snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": size,
-        "file-footer-size-in-bytes": footer,
-        "blob-metadata": [],
-    }
-    lake.table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
 
 
 class Grid:

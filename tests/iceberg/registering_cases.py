@@ -18,7 +18,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import SBBF, THETA, TOC, UNITS
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, sketch_metadata, statistics_entry
 
 ROWS = pa.table({"a": pa.array([1, 2, 3], pa.int64()), "b": ["x", "y", "z"], "c": [1.0, 2.0, 3.0]})
 SKETCH = bytes.fromhex("010303000 01e0000".replace(" ", ""))
@@ -79,24 +79,9 @@ def set_foreign(
         for blob_type, fields, data in others or []:
             writer.add_blob(blob_type, fields, sid, sequence, data, codec)
         size, footer, metadata = writer.finish()
-    document = {
-        "snapshot-id": sid,
-        "statistics-path": path,
-        "file-size-in-bytes": size,
-        "file-footer-size-in-bytes": footer,
-        "blob-metadata": [
-            {
-                "type": THETA,
-                "snapshot-id": sid,
-                "sequence-number": sequence,
-                "fields": list(blob.fields),
-                "properties": dict(blob.properties),
-            }
-            for blob in metadata.blobs
-            if blob.type == THETA
-        ],
-    }
-    table.update_statistics().set_statistics(StatisticsFile.model_validate(document)).commit()
+    found = [blob for blob in metadata.blobs if blob.type == THETA]
+    sketches = [sketch_metadata(sid, blob.fields, blob.properties, sequence) for blob in found]
+    table.update_statistics().set_statistics(statistics_entry(sid, path, size, footer, sketches)).commit()
     return path
 
 

@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import pytest
-from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.iceberg.statistics_files import merge
 from sidecar.iceberg.statistics_files.merge import MARK, ExistingBlob, KeptSketch, Merge, plan_merge
@@ -14,6 +13,7 @@ from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
+from tests.tables import sketch_metadata, statistics_entry
 
 Blob = tuple[str, list[int], bytes, dict[str, str]]
 OURS = {MARK: "1", "ndv": "5"}
@@ -28,26 +28,8 @@ def existing(
     for blob_type, fields, data, own in blobs:
         writer.add_blob(blob_type, fields, 7, 1, data, properties=own)
     size, footer, metadata = writer.finish()
-    entries = [
-        {
-            "type": blob.type,
-            "snapshot-id": 7,
-            "sequence-number": 1,
-            "fields": list(blob.fields),
-            "properties": dict(blob.properties),
-        }
-        for blob in metadata.blobs
-        if blob.type == THETA
-    ]
-    entry = StatisticsFile.model_validate(
-        {
-            "snapshot-id": 7,
-            "statistics-path": "mem:/x.stats",
-            "file-size-in-bytes": size,
-            "file-footer-size-in-bytes": footer,
-            "blob-metadata": entries if registered is None else registered,
-        }
-    )
+    sketches = [sketch_metadata(7, blob.fields, blob.properties) for blob in metadata.blobs if blob.type == THETA]
+    entry = statistics_entry(7, "mem:/x.stats", size, footer, sketches if registered is None else registered)
     return ExistingBlob(entry, None if lost else PuffinReader(BytesSource(sink.getvalue())))
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.types import StringType
 
 import sidecar
@@ -14,6 +13,7 @@ from sidecar.filters.theta import ThetaSketch
 from sidecar.puffin.writer import PuffinWriter
 from tests.indexing.cases import filters_of, sidecar_of
 from tests.indexing.local_cases import ABSENT, SCHEMA, assert_nothing_is_denied, some_rows, some_table
+from tests.tables import statistics_entry
 
 
 def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: Any) -> None:
@@ -28,14 +28,8 @@ def test_a_build_replaces_our_earlier_one_and_keeps_what_others_wrote(catalog: A
         writer.add_blob("apache-datasketches-theta-v1", [1], *numbers, foreign.to_bytes(), None, {"ndv": "49"})
         writer.add_blob("their-own-type", [2], *numbers, b"opaque bytes")
         written = writer.finish()
-    entry = {
-        "snapshot-id": snapshot.snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": written.file_size,
-        "file-footer-size-in-bytes": written.footer_size,
-        "blob-metadata": [],
-    }
-    table.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+    entry = statistics_entry(snapshot.snapshot_id, path, written.file_size, written.footer_size)
+    table.update_statistics().set_statistics(entry).commit()
     for _ in range(2):
         report = sidecar.build(table, ["k", "s"], engine="local", full=True)
         table = catalog.load_table("db.again")
@@ -65,14 +59,8 @@ def test_a_commit_that_comes_between_is_merged(catalog: Any) -> None:
             writer = PuffinWriter(stream)
             writer.add_blob("their-own-type", [2], snapshot.snapshot_id, 1, b"came between")
             written = writer.finish()
-        entry = {
-            "snapshot-id": snapshot.snapshot_id,
-            "statistics-path": path,
-            "file-size-in-bytes": written.file_size,
-            "file-footer-size-in-bytes": written.footer_size,
-            "blob-metadata": [],
-        }
-        theirs.update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+        entry = statistics_entry(snapshot.snapshot_id, path, written.file_size, written.footer_size)
+        theirs.update_statistics().set_statistics(entry).commit()
 
     with sidecar.progress(interfere):
         sidecar.build(table, ["k"], engine="local")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 
 import sidecar
 from sidecar.puffin.types import THETA
 from sidecar.puffin.writer import PuffinWriter
 from tests.iceberg.registering_cases import head
 from tests.object_store import open_store
+from tests.tables import statistics_entry
 
 DAY = 86_400.0
 serial = itertools.count()
@@ -89,12 +89,5 @@ def register_others(table: Table, snapshot_id: int | None = None) -> str:
         writer = PuffinWriter(stream, created_by="Another Engine 1.0")
         writer.add_blob(THETA, [1], snapshot_id, 1, b"their sketch", "zstd", {"ndv": "5"})
         size, footer, _ = writer.finish()
-    entry = {
-        "snapshot-id": snapshot_id,
-        "statistics-path": path,
-        "file-size-in-bytes": size,
-        "file-footer-size-in-bytes": footer,
-        "blob-metadata": [],
-    }
-    table.refresh().update_statistics().set_statistics(StatisticsFile.model_validate(entry)).commit()
+    table.refresh().update_statistics().set_statistics(statistics_entry(snapshot_id, path, size, footer)).commit()
     return path

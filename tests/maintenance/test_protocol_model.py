@@ -29,6 +29,7 @@ from sidecar.puffin.types import THETA, UNITS
 from sidecar.puffin.writer import PuffinWriter
 from sidecar.storage.source import BytesSource
 from tests.maintenance.model import FOLDER, LATER, PARENT, SNAPSHOT, Model, ModelIO, Turns, explore
+from tests.tables import sketch_metadata, statistics_entry
 
 HOUR = 3600.0
 SKETCH = bytes.fromhex("0103030001e00000")
@@ -76,15 +77,8 @@ def overwrite(model: Model, field: int, snapshot_id: int = SNAPSHOT) -> Callable
             writer = PuffinWriter(stream, created_by="Another Engine 1.0")
             writer.add_blob(THETA, [field], snapshot_id, 1, b"their sketch", "zstd", {"ndv": str(field)})
             size, footer, _ = writer.finish()
-        blob = {"type": THETA, "snapshot-id": snapshot_id, "sequence-number": 1, "fields": [field]}
-        document = {
-            "snapshot-id": snapshot_id,
-            "statistics-path": path,
-            "file-size-in-bytes": size,
-            "file-footer-size-in-bytes": footer,
-            "blob-metadata": [{**blob, "properties": {"ndv": str(field)}}],
-        }
-        table.update_statistics().set_statistics(StatisticsFile.model_validate(document)).commit()
+        sketch = sketch_metadata(snapshot_id, [field], {"ndv": str(field)})
+        table.update_statistics().set_statistics(statistics_entry(snapshot_id, path, size, footer, [sketch])).commit()
         return path
 
     return run
