@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
+from pyiceberg.types import NestedField
 from pyiceberg.utils.config import Config
 
 import sidecar
@@ -35,6 +38,12 @@ def configure(patch: pytest.MonkeyPatch, catalog: Any) -> None:
         variable = f"{catalog.name}__{key}".upper().replace("-", "_")
         patch.setenv(f"PYICEBERG_CATALOG__{variable}", value)
     patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+
+
+def iceberg_schema(columns: str, *others: NestedField) -> Schema:
+    """A schema of optional columns, numbered from 1, by names and types (``id long, price decimal(9, 2)``)."""
+    found = re.findall(r"(\w+) (\w+(?:\(\d+, \d+\)|\[\d+\])?)", columns)
+    return Schema(*(NestedField(number, name, kind) for number, (name, kind) in enumerate(found, start=1)), *others)
 
 
 def create_with_rows(

@@ -7,17 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from tests.iceberg.cases import file_in_manifest, local
 from tests.iceberg.mixed_tables import append_files
 from tests.orc_cases import write_orc
-from tests.tables import new_catalog
+from tests.tables import iceberg_schema, new_catalog
 
-SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
+SCHEMA = iceberg_schema("k long, s string")
 COUNT = 2_500
 
 

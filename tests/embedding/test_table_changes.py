@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DateType, FloatType, LongType, NestedField, StringType, UUIDType
+from pyiceberg.types import LongType
 
 from tests.embedding.table_cases import (
     FILES,
@@ -27,18 +26,12 @@ from tests.embedding.table_cases import (
     sequence_numbers,
     table_numbers,
 )
+from tests.tables import iceberg_schema
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
-PARTITIONED = Schema(
-    NestedField(1, "k", LongType()),
-    NestedField(2, "s", StringType()),
-    NestedField(3, "part", StringType()),
-    NestedField(4, "day", DateType()),
-    NestedField(5, "f", FloatType()),
-    NestedField(6, "u", UUIDType()),
-)
+PARTITIONED = iceberg_schema("k long, s string, part string, day date, f float, u uuid")
 
 
 def partitioned_rows(part: int) -> pa.Table:

@@ -36,48 +36,16 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record, TableVersion
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
 
 from sidecar.iceberg.manifests import LATEST
 from tests.disk import overwrite
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "part", StringType()),
-    NestedField(3, "i", IntegerType()),
-    NestedField(4, "l", LongType()),
-    NestedField(5, "f", FloatType()),
-    NestedField(6, "d", DoubleType()),
-    NestedField(7, "dec9", DecimalType(9, 2)),
-    NestedField(8, "dec18", DecimalType(18, 3)),
-    NestedField(9, "dec38", DecimalType(38, 4)),
-    NestedField(10, "s", StringType()),
-    NestedField(11, "b", BinaryType()),
-    NestedField(12, "fx", FixedType(4)),
-    NestedField(13, "u", UUIDType()),
-    NestedField(14, "day", DateType()),
-    NestedField(15, "t", TimeType()),
-    NestedField(16, "ts", TimestampType()),
-    NestedField(17, "tz", TimestamptzType()),
-    NestedField(18, "bo", BooleanType()),
+SCHEMA = iceberg_schema(
+    "id long, part string, i int, l long, f float, d double, dec9 decimal(9, 2), dec18 decimal(18, 3), "
+    "dec38 decimal(38, 4), s string, b binary, fx fixed[4], u uuid, day date, t time, ts timestamp, "
+    "tz timestamptz, bo boolean",
     NestedField(
         19,
         "st",

@@ -16,20 +16,15 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from sidecar.crypto.key_material import KmsKeys
 from sidecar.crypto.keys import EncryptionKeys
 from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.mixed_tables import append_files
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "ssn", StringType(), required=False),
-    NestedField(3, "v", IntegerType(), required=False),
-)
+SCHEMA = iceberg_schema("id long, ssn string, v int")
 ARROW = pa.schema(
     [
         pa.field("id", pa.int64(), True, {"PARQUET:field_id": "1"}),

@@ -16,19 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-)
 
 import sidecar
 from sidecar.bundle.model import FieldBounds
@@ -39,16 +29,9 @@ from sidecar.iceberg.manifests import entry_decoder
 from sidecar.planning import planner
 from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.mixed_tables import append_files
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "part", StringType()),
-    NestedField(3, "day", DateType()),
-    NestedField(4, "price", DecimalType(9, 2)),
-    NestedField(5, "ts", TimestampType()),
-    NestedField(6, "ratio", DoubleType()),
-)
+SCHEMA = iceberg_schema("id long, part string, day date, price decimal(9, 2), ts timestamp, ratio double")
 SPEC = PartitionSpec(
     PartitionField(2, 1000, IdentityTransform(), "part"),
     PartitionField(3, 1001, IdentityTransform(), "day"),

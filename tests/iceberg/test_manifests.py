@@ -18,17 +18,12 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField
 
 from sidecar.errors import DamagedFileError, SidecarError, StorageError, UnsupportedFeatureError
 from sidecar.iceberg import manifests
-from sidecar.iceberg.manifests import (
-    decode_manifest,
-    entry_decoder,
-    read_manifest,
-    read_manifests,
-)
+from sidecar.iceberg.manifests import decode_manifest, entry_decoder, read_manifest, read_manifests
 from tests import memoized_pyiceberg
+from tests.tables import iceberg_schema
 
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
 
@@ -264,7 +259,7 @@ def test_a_list_without_counts_that_only_version_1_may_lack_is_no_damage(table: 
 
 def test_these_tests_run_on_pyiceberg_as_it_is() -> None:
     calls: list[Schema] = []
-    schema = Schema(NestedField(1, "k", LongType()))
+    schema = iceberg_schema("k long")
     called = memoized_pyiceberg.memoized(calls.append, id)
     called(schema)
     called(schema)

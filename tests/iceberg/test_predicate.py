@@ -31,46 +31,15 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.parser import parse as pyiceberg_parse
 from pyiceberg.expressions.visitors import bind
-from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import ListType, LongType, NestedField, StructType, TimestampNanoType
 
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
 from sidecar.iceberg.predicates.predicate import as_expression, normalise, parse_predicate
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "i", IntegerType()),
-    NestedField(2, "l", LongType()),
-    NestedField(3, "f", FloatType()),
-    NestedField(4, "d", DoubleType()),
-    NestedField(5, "dec", DecimalType(9, 2)),
-    NestedField(6, "s", StringType()),
-    NestedField(7, "day", DateType()),
-    NestedField(8, "ts", TimestampType()),
-    NestedField(9, "tz", TimestamptzType()),
-    NestedField(10, "u", UUIDType()),
-    NestedField(11, "b", BinaryType()),
-    NestedField(12, "fx", FixedType(2)),
-    NestedField(13, "bo", BooleanType()),
-    NestedField(14, "t", TimeType()),
+SCHEMA = iceberg_schema(
+    "i int, l long, f float, d double, dec decimal(9, 2), s string, day date, ts timestamp, tz timestamptz, "
+    "u uuid, b binary, fx fixed[2], bo boolean, t time",
     NestedField(15, "st", StructType(NestedField(16, "x", LongType()))),
     NestedField(17, "li", ListType(18, LongType())),
     NestedField(19, "my col", LongType()),
@@ -201,7 +170,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(text: str, words: str) -> 
 
 
 def test_a_column_that_is_called_inf_comes_before_the_number() -> None:
-    schema = Schema(NestedField(1, "inf", DoubleType()), NestedField(2, "d", DoubleType()))
+    schema = iceberg_schema("inf double, d double")
     assert parse_predicate("inf < 5", schema) == LessThan("inf", 5.0)
     assert parse_predicate("inf = inf or d > infinity", schema) == Or(EqualTo("inf", inf), GreaterThan("d", inf))
     assert parse_predicate("INF < d", schema) == GreaterThan("d", inf)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping, create_mapping_from_schema
-from pyiceberg.types import LongType, NestedField
 
 from sidecar.access import Access
 from sidecar.bundle.sidecar_file import Segment, SidecarFile
@@ -30,10 +29,11 @@ from sidecar.storage.local import LocalSource
 from sidecar.storage.locations import local_path
 from sidecar.storage.source import Source
 from tests.bundle.cases import group_filters
+from tests.tables import iceberg_schema
 
 Filters = dict[tuple[str, int, int], tuple[str, bytes]]
 """(path, row group, field id) -> (encoding, bitset)."""
-LONG = Schema(NestedField(1, "k", LongType()))
+LONG = iceberg_schema("k long")
 """One column ``k`` of longs."""
 
 

@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
 from sidecar.indexing.stage_one.fault import DAMAGE
@@ -20,8 +18,9 @@ from sidecar.indexing.stage_one.tasks import FilePiece, StageResult, UnitsTask, 
 from sidecar.storage.local import LocalSource
 from sidecar.storage.source import Source
 from tests.indexing.cases import columns_of, filter_of, misses, opened_by, plan_for, rng, stage_one
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
+SCHEMA = iceberg_schema("a long, b long, s string")
 A = rng().integers(0, 2**60, 4000)
 B = np.arange(4000) % 50
 S = [f"text {i}" for i in range(4000)]

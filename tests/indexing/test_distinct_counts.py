@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType
 
 import sidecar
 from sidecar.access import Access
@@ -29,8 +28,9 @@ from sidecar.storage.locations import local_path
 from sidecar.storage.source import Source
 from tests.iceberg.table_cases import delete_by_position
 from tests.indexing.cases import filters_of, group_sketches_of, sidecar_of, sketches_of
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "k", LongType()), NestedField(3, "s", StringType()))
+SCHEMA = iceberg_schema("p long, k long, s string")
 BY_P = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
 FEW, MANY, LARGE = 20, 400, 60_000
 PARTS = 6

@@ -47,16 +47,9 @@ from sidecar.orc.statistics.file_statistics import FileStatistics
 from sidecar.orc.stripe import read_stripe_footer
 from sidecar.orc.tail import read_tail
 from sidecar.storage.local import LocalSource
-from tests.indexing.cases import (
-    bound_value,
-    columns_of,
-    filter_of,
-    misses,
-    plan_for,
-    rng,
-    sketch_of,
-)
+from tests.indexing.cases import bound_value, columns_of, filter_of, misses, plan_for, rng, sketch_of
 from tests.orc_cases import STRIDE, write_orc
+from tests.tables import iceberg_schema
 
 EPOCH = dt.datetime(1970, 1, 1)
 ROWS = 2_500
@@ -161,7 +154,7 @@ def test_leaves_of_structs_lists_and_maps(tmp_path: Path) -> None:
         assert sketch_of(records, field_id).estimate == pytest.approx(len(distinct), rel=0.05)
 
 
-LONG = Schema(NestedField(1, "k", LongType()))
+LONG = iceberg_schema("k long")
 
 
 def longs(path: Path, values: Any, **options: Any) -> Path:
@@ -204,16 +197,8 @@ def test_a_file_without_rows_has_no_units(tmp_path: Path) -> None:
 
 def test_promoted_columns_are_hashed_as_readers_ask(tmp_path: Path) -> None:
     """An int under a long is a long; a float stays one, as in Parquet."""
-    before = Schema(
-        NestedField(1, "k", IntegerType()),
-        NestedField(2, "f", FloatType()),
-        NestedField(3, "d", DecimalType(9, 2)),
-    )
-    after = Schema(
-        NestedField(1, "k", LongType()),
-        NestedField(2, "f", DoubleType()),
-        NestedField(3, "d", DecimalType(18, 2)),
-    )
+    before = iceberg_schema("k int, f float, d decimal(9, 2)")
+    after = iceberg_schema("k long, f double, d decimal(18, 2)")
     numbers = [n * 0.1 for n in range(100)]
     table = pa.Table.from_arrays(
         [pa.array(range(100), pa.int32()), pa.array(numbers, pa.float32()),
@@ -349,11 +334,7 @@ def test_filters_that_are_not_trusted_or_not_good_are_built_anew(tmp_path: Path)
 @pytest.mark.parametrize("reuse", ["always", "never"])
 def test_nothing_is_taken_of_an_encrypted_column(form: str, reuse: str) -> None:
     """What stands in clear for ``secret`` (filters, row index, statistics) is of the values that mask it."""
-    schema = Schema(
-        NestedField(1, "id", LongType()),
-        NestedField(2, "secret", LongType()),
-        NestedField(3, "name", StringType()),
-    )
+    schema = iceberg_schema("id long, secret long, name string")
     path = Path(__file__).resolve().parents[1] / "data" / "orc" / "java_encrypted.orc"
     found = stage_one(path, plan_for(schema, page_index=True, filter_format=form, reuse=reuse))
     units = sum(record.kind == "unit" for record in found)

@@ -10,8 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.errors import StorageError
 from sidecar.filters.encoding import Encoding
@@ -27,8 +25,9 @@ from sidecar.storage.local import LocalSource
 from sidecar.storage.source import Source
 from tests.indexing.cases import columns_of, filter_of, opened_by, plan_for, rng
 from tests.orc_cases import write_orc
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", LongType()), NestedField(3, "s", StringType()))
+SCHEMA = iceberg_schema("a long, b long, s string")
 STRIDE, ROWS = 500, 12_000
 A = rng().integers(0, 2**60, ROWS)
 B = np.arange(ROWS) % 50

@@ -7,8 +7,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 import sidecar
 from sidecar.embedding.filters import encode_filter
@@ -19,7 +17,7 @@ from sidecar.parquet.footer import read_footer
 from sidecar.storage.local import LocalSource
 from sidecar.storage.target import create_target
 from tests.bundle.cases import group_filters
-from tests.tables import new_catalog
+from tests.tables import iceberg_schema, new_catalog
 
 ROWS = 40
 
@@ -48,7 +46,7 @@ def write_with_filters(path: Path, first: int, tails: list[bytes]) -> dict[int, 
 def test_each_unit_gets_its_own_tail_back(files: int, tmp_path: Path) -> None:
     """Two files in one group of equal sizes: a tail of the wrong unit would come back in another file's filter."""
     catalog = new_catalog(tmp_path, "local")
-    table = catalog.create_table("db.t", Schema(NestedField(1, "k", LongType(), required=False)))
+    table = catalog.create_table("db.t", iceberg_schema("k long"))
     expected: list[bytes] = []
     for n in range(files):
         path = tmp_path / f"{n}.parquet"

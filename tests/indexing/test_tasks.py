@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, TimestampType
+from pyiceberg.types import LongType, NestedField
 
 from sidecar.filters.array_hash import hash_arrow, theta_hashes
 from sidecar.filters.sbbf import SplitBlockBloomFilter
@@ -39,6 +39,7 @@ from tests.indexing.cases import (
     stage_one,
     write_parquet,
 )
+from tests.tables import iceberg_schema
 
 TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "int": (pa.int32(), [0, -1, 7, 2**31 - 1, -(2**31), None]),
@@ -199,12 +200,7 @@ def test_theta_is_the_same_however_the_file_is_cut(tmp_path: Path) -> None:
 
 
 def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Path) -> None:
-    schema = Schema(
-        NestedField(1, "i", LongType()),
-        NestedField(2, "f", DoubleType()),
-        NestedField(3, "d", DecimalType(38, 2)),
-        NestedField(4, "t", TimestampType()),
-    )
+    schema = iceberg_schema("i long, f double, d decimal(38, 2), t timestamp")
     old = pa.table(
         {
             "i": pa.array([1, 2, -5], pa.int32()),
@@ -233,7 +229,7 @@ def test_promoted_columns_hash_as_the_column_and_filter_as_the_file(tmp_path: Pa
 def test_a_finer_unit_than_the_column_has_no_sketch(tmp_path: Path) -> None:
     """Engines cut nanoseconds in different ways."""
     path = write_parquet(tmp_path / "ns.parquet", pa.table({"t": pa.array([1, 2], pa.timestamp("ns"))}))
-    schema = Schema(NestedField(1, "t", TimestampType()))
+    schema = iceberg_schema("t timestamp")
     (record,) = columns_of(records := stage_one([path], plan_for(schema)), 1)
     assert record.theta_reason
     assert not [r for r in records if r.kind == "sketch"]
@@ -274,7 +270,7 @@ def test_a_column_without_a_single_value_has_an_empty_filter(tmp_path: Path) -> 
 
 
 def test_an_absent_column_is_no_entry_and_no_reason_against_a_sketch(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "later", LongType()))
+    schema = iceberg_schema("k long, later long")
     path = ints_file(tmp_path / "k.parquet", [1, 2])
     (record,) = columns_of(stage_one([path], plan_for(schema)), 2)
     assert (record.filter.blocks, record.data, record.reason) == (0, None, "column absent from the file")

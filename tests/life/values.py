@@ -33,24 +33,14 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tests.tables import iceberg_schema
+
 Row = dict[int, Any]
 """Values by field id. That of a struct is whether it is there; lists and maps are tuples."""
 
-SCHEMA = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "part", StringType()),
-    NestedField(3, "i", IntegerType()),
-    NestedField(4, "l", LongType()),
-    NestedField(5, "f", FloatType()),
-    NestedField(6, "d", DoubleType()),
-    NestedField(7, "dec9", DecimalType(9, 2)),
-    NestedField(8, "dec38", DecimalType(38, 4)),
-    NestedField(9, "s", StringType()),
-    NestedField(10, "b", BinaryType()),
-    NestedField(11, "day", DateType()),
-    NestedField(12, "ts", TimestampType()),
-    NestedField(13, "tz", TimestamptzType()),
-    NestedField(14, "bo", BooleanType()),
+SCHEMA = iceberg_schema(
+    "id long, part string, i int, l long, f float, d double, dec9 decimal(9, 2), dec38 decimal(38, 4), s string, "
+    "b binary, day date, ts timestamp, tz timestamptz, bo boolean",
     NestedField(15, "st", StructType(NestedField(21, "x", LongType()), NestedField(22, "y", StringType()))),
     NestedField(16, "li", ListType(element_id=23, element_type=LongType(), element_required=False)),
     NestedField(17, "mp", MapType(24, StringType(), 25, LongType(), value_required=False)),

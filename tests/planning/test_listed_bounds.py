@@ -25,6 +25,7 @@ from sidecar.bundle.model import FieldBounds
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.bound_columns import asks_bounds_alone, may_match
 from sidecar.planning.file_bounds import UNKNOWN, FileBounds
+from tests.tables import iceberg_schema
 
 KINDS: dict[str, tuple[Any, list[Any]]] = {
     "i": (IntegerType(), [-5, 0, 3, 2**31 - 1]),
@@ -122,7 +123,7 @@ def test_columns_of_bounds_rule_out_what_pyicebergs_evaluator_does_and_no_more()
 
 def test_bounds_of_dates_prove_nothing_of_timestamps() -> None:
     """Format version 3 promotes dates to timestamps; bounds keep the type that the file was written with."""
-    schema = Schema(NestedField(1, "ts", TimestampType()))
+    schema = iceberg_schema("ts timestamp")
     day = np.int32(19723).tobytes()  # 2024-01-01
     types = {"lower": pa.binary(), "upper": pa.binary(), **dict.fromkeys(FieldBounds._fields[2:], pa.int64())}
     bounds = pa.table({n: pa.array([v], types[n]) for n, v in zip(types, (day, day, 5, 0, None), strict=True)})

@@ -11,24 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StructType
 
 import sidecar
 from sidecar.access import Access
@@ -43,25 +27,17 @@ from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable
 from tests.iceberg.mixed_tables import append_orc
 from tests.orc.files import source
+from tests.tables import iceberg_schema
 
 EPOCH = dt.datetime(2000, 1, 1)
 STRIDE, FILE_ROWS = 50, 200
-SCHEMA = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "i", IntegerType()),
-    NestedField(3, "f", FloatType()),
-    NestedField(4, "d", DoubleType()),
-    NestedField(5, "dec", DecimalType(20, 3)),
-    NestedField(6, "s", StringType()),
-    NestedField(7, "b", BinaryType()),
-    NestedField(8, "day", DateType()),
-    NestedField(9, "ts", TimestampType()),
-    NestedField(10, "tz", TimestamptzType()),
-    NestedField(11, "bo", BooleanType()),
+SCHEMA = iceberg_schema(
+    "id long, i int, f float, d double, dec decimal(20, 3), s string, b binary, day date, ts timestamp, "
+    "tz timestamptz, bo boolean",
     NestedField(12, "st", StructType(NestedField(13, "x", LongType(), required=False)), required=False),
     NestedField(14, "li", ListType(15, LongType(), element_required=False), required=False),
     NestedField(16, "holes", DoubleType()),
-)  # fmt: skip
+)
 COLUMNS = ["i", "f", "d", "dec", "s", "b", "day", "ts", "tz", "bo", "st.x", "li.element", "holes"]
 
 

@@ -13,16 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import (
-    DecimalType,
-    DoubleType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-)
+from pyiceberg.types import DecimalType
 
 import sidecar
 from sidecar.bundle.indexes.page_indexes import PageIndexKind, leaf_of
@@ -36,15 +28,9 @@ from sidecar.planning.planner import plan
 from sidecar.questions.bounds import Bounds, Unknown
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import comparable, file_in_manifest, oracle
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "k", LongType()),
-    NestedField(2, "x", DoubleType()),
-    NestedField(3, "s", StringType()),
-    NestedField(4, "dec", DecimalType(20, 2)),
-    NestedField(5, "ts", TimestampType()),
-)
+SCHEMA = iceberg_schema("k long, x double, s string, dec decimal(20, 2), ts timestamp")
 
 
 def data_file(**more: Any) -> DataFile:

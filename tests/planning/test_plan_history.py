@@ -26,7 +26,7 @@ from tests.iceberg.cases import local
 from tests.iceberg.table_cases import ASKED, SMALL_PAGES, with_a_past
 from tests.planning.listed_cases import WAYS, way
 from tests.planning.plan_cases import create_longs, key, longs
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 SUMMARY, METADATA, PARTITION = "partition summary of the manifest", "partition or bounds", "partition"
 BOUNDS, FILTER, PAGES = "bounds in the manifest", "filter of the sidecar", "page index"
@@ -93,7 +93,7 @@ def test_every_stage_that_looked_at_a_file_is_told(table: Table, settings: dict[
 
 
 def test_partition_and_bounds_are_told_apart(catalog: Any) -> None:
-    schema = Schema(NestedField(1, "p", StringType()), NestedField(2, "k", LongType()))
+    schema = iceberg_schema("p string, k long")
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
     table = catalog.create_table("db.history_parts", schema, partition_spec=spec)
     table.append(pa.table({"p": ["a", "b"], "k": [1, 2]}))

@@ -11,12 +11,12 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate
-from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
 
 import sidecar
 from sidecar.errors import UsageError
 from tests.cli.running import run
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 ROWS = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())])
 
@@ -175,7 +175,7 @@ def test_what_status_says_to_do_is_about_the_snapshot(catalog: Any) -> None:
 
 
 def test_a_column_that_is_wider_today_has_its_own_type_in_the_snapshot(catalog: Any) -> None:
-    schema = Schema(NestedField(1, "x", FloatType()), NestedField(2, "n", IntegerType()))
+    schema = iceberg_schema("x float, n int")
     table = catalog.create_table("db.wider_today", schema)
     table.append(pa.table({"x": pa.array([0.1], pa.float32()), "n": pa.array([7], pa.int32())}))
     before = table.current_snapshot().snapshot_id

@@ -15,11 +15,9 @@ import pytest
 from pyiceberg.catalog.rest.scan_planning import RESTEqualityDeleteFile, RESTFileScanTask
 from pyiceberg.manifest import DataFile, ManifestFile, PartitionFieldSummary
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, Table, _open_manifest
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, TimestampType, UUIDType
 
 import sidecar
 from sidecar.errors import DamagedFileError, UnsupportedFeatureError
@@ -32,6 +30,7 @@ from sidecar.reading.scanning import read
 from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.table_cases import delete_by_position
 from tests.planning.plan_cases import create_longs
+from tests.tables import iceberg_schema
 
 EPOCH = datetime(1970, 1, 1)
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
@@ -125,9 +124,7 @@ TIMES = [-370 * 24 * HOUR - 1, -32 * 24 * HOUR, -HOUR - 1, -HOUR, -1, 0, 1, 400 
 )
 def test_partitions_of_times_before_1970_that_were_rounded_up_are_kept(catalog: Any, transform: Any, down: Any) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, transform, "part"))
-    table = catalog.create_table(
-        f"db.times_{transform}", Schema(NestedField(1, "ts", TimestampType())), partition_spec=spec
-    )
+    table = catalog.create_table(f"db.times_{transform}", iceberg_schema("ts timestamp"), partition_spec=spec)
     compared = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
     compared["in"] = operator.eq
     times, refused = [EPOCH + timedelta(microseconds=at) for at in TIMES], 0
@@ -247,7 +244,7 @@ def test_a_table_without_snapshots_plans_nothing(catalog: Any) -> None:
 def test_partitions_of_uuids_are_found(catalog: Any, indexed: bool) -> None:
     """pyiceberg compares them with bytes: none is equal, and an order is an error."""
     keys = [UUID(int=n) for n in range(4)]
-    schema = Schema(NestedField(1, "u", UUIDType()), NestedField(2, "k", LongType()))
+    schema = iceberg_schema("u uuid, k long")
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "u"))
     table = catalog.create_table(f"db.uuid_partitions_{indexed}", schema, partition_spec=spec)
     for n, key in enumerate(keys):

@@ -10,7 +10,7 @@ import pyarrow.orc as po
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import ListType, LongType, NestedField, StringType
+from pyiceberg.types import ListType, NestedField, StringType
 
 import sidecar
 from sidecar.cli.verify import _success_line
@@ -19,8 +19,9 @@ from sidecar.storage.local import LocalSource
 from tests.iceberg.cases import INDEXED, local
 from tests.iceberg.mixed_tables import READABLE, UNREADABLE, append_orc, create_mixed
 from tests.orc_cases import write_orc
+from tests.tables import iceberg_schema
 
-NARROW = Schema(NestedField(1, "k", LongType()), NestedField(2, "s", StringType()))
+NARROW = iceberg_schema("k long, s string")
 COLUMNS = [name for name in INDEXED if name not in UNREADABLE]
 KINDS = ["bloom", "page-index"]
 NOTHING = "no value was looked up"

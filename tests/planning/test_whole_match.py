@@ -7,14 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.whole_match import WholeMatch
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "n", LongType()), NestedField(3, "s", StringType()))
+SCHEMA = iceberg_schema("p long, n long, s string")
 
 
 @pytest.fixture(scope="module")

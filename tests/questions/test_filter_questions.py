@@ -10,20 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import expression_evaluator
-from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import BooleanType, DoubleType, LongType, NestedField, StructType
+from pyiceberg.types import BooleanType, DoubleType, NestedField, StructType
 
 from sidecar.iceberg.predicates.predicate import parse_predicate
 from sidecar.planning.file_question import FileQuestion
 from sidecar.questions.conditions import MAX_VALUES, AllOf, AnyOf, Condition, HoldsAny
 from sidecar.questions.filter_questions import FilterQuestion, looked_up
 from sidecar.questions.narrowing import Units, matching_units
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "a", LongType()),
-    NestedField(2, "b", LongType()),
-    NestedField(3, "c", LongType()),
+SCHEMA = iceberg_schema(
+    "a long, b long, c long",
     NestedField(4, "st", StructType(NestedField(5, "x", DoubleType()))),
     NestedField(6, "bo", BooleanType()),
 )

@@ -9,16 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField
+from pyiceberg.types import DoubleType, LongType
 
 from sidecar.planning.planner import plan
 from sidecar.reading import arrow_reader
 from sidecar.reading.scanning import read
 from tests.iceberg.table_cases import delete_by_position
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def test_rows_without_any_column_are_not_lost(
 @pytest.fixture(scope="module")
 def imported(catalog: Any, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Two files of a hundred rows in partitions of ``p``, which only the manifest has."""
-    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "p", LongType()))
+    schema = iceberg_schema("k long, p long")
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
     made: Table = catalog.create_table("db.absent_partitions", schema, partition_spec=spec)
     folder = tmp_path_factory.mktemp("imported")

@@ -16,17 +16,6 @@ import pytest
 from pyarrow import orc
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestamptzType,
-)
 
 import sidecar
 from sidecar.errors import SidecarError, UnsupportedFeatureError, UsageError
@@ -35,29 +24,14 @@ from sidecar.orc.protobuf import decode, encode
 from sidecar.orc.tail import read_tail
 from sidecar.reading.file_scanning import open_scan
 from sidecar.storage.source import BytesSource, CountingSource
+from tests.tables import iceberg_schema
 
 ROWS, CASES = 12_000, 40
 DATA = Path(__file__).resolve().parents[1] / "data" / "orc"
 UTC = timezone.utc
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SCHEMA = Schema(
-    *(
-        NestedField(i, name, kind)
-        for i, (name, kind) in enumerate(
-            {
-                "a": LongType(),
-                "b": LongType(),
-                "s": StringType(),
-                "f": DoubleType(),
-                "d": DateType(),
-                "n": DecimalType(12, 2),
-                "z": TimestamptzType(),
-                "o": BooleanType(),
-                "x": LongType(),
-            }.items(),
-            1,
-        )
-    )
+SCHEMA = iceberg_schema(
+    "a long, b long, s string, f double, d date, n decimal(12, 2), z timestamptz, o boolean, x long"
 )
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 from sidecar.parquet.footer import read_footer
 from sidecar.parquet.scan.schema_parts import read_shape
 from sidecar.reading.page_request import PagePlanner
 from sidecar.storage.source import BytesSource
+from tests.tables import iceberg_schema
 
 
 def planner(columns: list[tuple[str, int]]) -> Any:
@@ -26,7 +25,7 @@ def planner(columns: list[tuple[str, int]]) -> Any:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_arrays([pa.array([1, 2])] * len(fields), schema=pa.schema(fields)), sink)
     footer = read_footer(BytesSource(sink.getvalue().to_pybytes()))
-    schema: Any = Schema(NestedField(1, "a", LongType()))
+    schema: Any = iceberg_schema("a long")
     view: Any = SimpleNamespace(
         physical_schema=read_shape(footer).schema, projected=schema, file_schema=schema, row_filter=None
     )

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import expression_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import create_mapping_from_schema
-from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StructType, TimestampType
+from pyiceberg.types import DateType, DecimalType, DoubleType, LongType, NestedField, StructType
 
 import sidecar
 from sidecar.access import Access
@@ -30,6 +30,7 @@ from sidecar.reading.absent_columns import AbsentColumns
 from sidecar.reading.arrow_reader import TableReader
 from sidecar.reading.file_predicate import in_types_of_file
 from tests.iceberg.mixed_tables import append_files, orc_file
+from tests.tables import iceberg_schema
 
 BIGGEST = 3.4028234663852886e38
 NARROW = pa.schema([("id", pa.int64()), ("d", pa.float32()), ("n", pa.int32()), ("dec", pa.decimal128(9, 2))])
@@ -140,7 +141,7 @@ def test_keys_beyond_the_type_lose_no_row(tables: tuple[Table, Table], keys: lis
 def test_dates_are_not_compared_with_times_of_a_day() -> None:
     """pyiceberg would truncate the literal and lose the day itself; it promotes no dates when it projects them."""
     day = NestedField(1, "day", DateType(), required=False)
-    schema = Schema(NestedField(1, "day", TimestampType(), required=False))
+    schema = iceberg_schema("day timestamp")
     predicate = bind(schema, parse_predicate("day < '2020-01-01T12:00:00'", schema), case_sensitive=True)
     with pytest.raises(UnsupportedFeatureError, match="timestamp"):
         in_types_of_file(predicate, Schema(day), AbsentColumns(schema, Schema(day), {}))

@@ -13,11 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from pyroaring import BitMap
 
 import sidecar
@@ -26,9 +24,9 @@ from sidecar.reading.row_deletes import vector_positions
 from tests.iceberg.cases import file_in_manifest, local
 from tests.iceberg.mixed_tables import append_files, parquet_file
 from tests.iceberg.table_cases import commit_files, delete_by_values, deletion_vectors
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
-SCHEMA = Schema(NestedField(1, "k", LongType()), NestedField(2, "p", DoubleType()), NestedField(3, "s", StringType()))
+SCHEMA = iceberg_schema("k long, p double, s string")
 BY_P = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
 
 

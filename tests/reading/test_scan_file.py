@@ -14,19 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
-from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from sidecar.iceberg.predicates.predicate import as_expression
 from sidecar.reading.scanning import scan
+from tests.tables import iceberg_schema
 
 ROWS, CASES = 20_000, 25
-SCHEMA = Schema(
-    NestedField(1, "a", LongType()),
-    NestedField(2, "b", LongType()),
-    NestedField(3, "s", StringType()),
-    NestedField(4, "f", DoubleType()),
-)
+SCHEMA = iceberg_schema("a long, b long, s string, f double")
 OPERATORS = ["=", "!=", "<", ">=", ">", "<=", "is null", "is not null", "in", "not in"]
 
 

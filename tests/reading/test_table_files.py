@@ -26,7 +26,7 @@ from sidecar.reading.scanning import read
 from sidecar.storage.source import BytesSource
 from tests.iceberg.cases import LITERALS, comparable, local, oracle, predicate, replaced
 from tests.iceberg.table_cases import ASKED, SMALL_PAGES, delete_by_position, with_a_past, with_default
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 IDS = 350
 COLUMNS = [name for name in ASKED if name not in ("renamed", "s")]  # literals follow the names
@@ -167,11 +167,9 @@ def test_identity_partition_columns_that_stand_in_no_file(catalog: Any, tmp_path
     """Imported files: no field ids, a name mapping, and the partition's value in the manifest alone."""
     import pyarrow.parquet as pq
     from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.schema import Schema
     from pyiceberg.transforms import IdentityTransform
-    from pyiceberg.types import LongType, NestedField, StringType
 
-    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "p", LongType()), NestedField(3, "v", StringType()))
+    schema = iceberg_schema("k long, p long, v string")
     table = catalog.create_table(
         "db.rows_identity",
         schema,

@@ -33,7 +33,7 @@ from sidecar.storage.source import BytesSource, CountingSource
 from tests.iceberg.cases import local, replaced
 from tests.iceberg.encrypted_tables import encrypted_table
 from tests.iceberg.mixed_tables import append_files, append_orc, parquet_file
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 FILES = 8
 
@@ -157,7 +157,7 @@ def test_a_damaged_file_is_a_warning(catalog: Any) -> None:
 
 
 def test_orc_files(catalog: Any) -> None:
-    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "text", StringType()))
+    schema = iceberg_schema("k long, text string")
     table = catalog.create_table("db.sampled_orc", schema, properties={"write.format.default": "orc"})
     for number in range(6):
         append_orc(table, part(number).select(["k", "text"]), row_index_stride=100)
@@ -190,7 +190,7 @@ def test_files_that_lack_a_column_are_kept(catalog: Any) -> None:
 
 
 def test_partitions_count_as_bounds(catalog: Any) -> None:
-    schema, bucket_of = Schema(NestedField(1, "k", LongType())), BucketTransform(4).transform(LongType())
+    schema, bucket_of = iceberg_schema("k long"), BucketTransform(4).transform(LongType())
     spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b"))
     table = catalog.create_table("db.sampled_buckets", schema, partition_spec=spec)
     for start in range(0, 300, 100):  # pyiceberg itself cannot write buckets without its Rust part
@@ -205,7 +205,7 @@ def test_partitions_count_as_bounds(catalog: Any) -> None:
 
 def test_a_column_that_the_table_is_partitioned_by(catalog: Any) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "few"))
-    schema = Schema(NestedField(1, "few", LongType()), NestedField(2, "k", LongType()))
+    schema = iceberg_schema("few long, k long")
     table = catalog.create_table("db.sampled_identity", schema, partition_spec=spec)
     table.append(part(1).select(["few", "k"]))
     few, _ = sidecar.advise(table).columns

@@ -14,10 +14,8 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar.bundle.units.reader import UnitsReader
@@ -28,12 +26,10 @@ from tests.iceberg.cases import delete_by_equality, local, replaced
 from tests.iceberg.mixed_tables import append_orc
 from tests.iceberg.table_cases import commit_files, delete_by_position, deletion_vectors
 from tests.reports.find_cases import asked_once
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 PERSON = "person-17@example.com"
-SCHEMA = Schema(
-    NestedField(1, "id", LongType()), NestedField(2, "mail", StringType()), NestedField(3, "part", LongType())
-)
+SCHEMA = iceberg_schema("id long, mail string, part long")
 
 
 def people(start: int, count: int = 40) -> pa.Table:
@@ -255,7 +251,7 @@ def test_bounds_and_sidecars_outlive_the_rows(table: Table, monkeypatch: pytest.
 
 
 def test_bounds_of_orc_files_are_traces_after_a_rename_too(catalog: Any) -> None:
-    table = catalog.create_table("db.find_orc", Schema(NestedField(1, "mail", StringType())))
+    table = catalog.create_table("db.find_orc", iceberg_schema("mail string"))
     append_orc(table, pa.table({"mail": ["ann@example.com", "ben@example.com"]}))
     with table.update_schema() as update:
         update.rename_column("mail", "address")
@@ -266,7 +262,7 @@ def test_bounds_of_orc_files_are_traces_after_a_rename_too(catalog: Any) -> None
 
 
 def test_partition_values_and_cut_bounds_are_traces(catalog: Any) -> None:
-    schema = Schema(NestedField(1, "mail", StringType()), NestedField(2, "note", StringType()))
+    schema = iceberg_schema("mail string, note string")
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "mail"))
     table = catalog.create_table("db.find_partitioned", schema, partition_spec=spec)
     note = "a note that is longer than bounds"

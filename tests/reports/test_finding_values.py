@@ -33,7 +33,6 @@ from pyiceberg.types import (
     StringType,
     TimestampType,
     TimestamptzType,
-    UUIDType,
 )
 
 import sidecar
@@ -45,16 +44,9 @@ from sidecar.reports.finding.sidecars import _hashes, _sketches
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files, append_orc, orc_file
 from tests.reports.find_cases import asked_once
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "n", IntegerType()),
-    NestedField(2, "f", FloatType()),
-    NestedField(3, "d", DoubleType()),
-    NestedField(4, "dec", DecimalType(9, 2)),
-    NestedField(5, "day", DateType()),
-    NestedField(6, "u", UUIDType()),
-    NestedField(7, "s", StringType()),
-)
+SCHEMA = iceberg_schema("n int, f float, d double, dec decimal(9, 2), day date, u uuid, s string")
 UUID = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
 
 
@@ -192,7 +184,7 @@ def test_nan_is_found_beside_one_other_value(catalog: Any) -> None:
 
 def test_values_that_the_type_in_the_file_seems_not_to_have(catalog: Any, tmp_path: Any) -> None:
     """pyiceberg takes an unsigned column for one of 32 bits with a sign, and compares nanoseconds with microseconds."""
-    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "ts", TimestampType()))
+    schema = iceberg_schema("n long, ts timestamp")
     properties = {"write.metadata.metrics.default": "none"}
     table: Table = catalog.create_table("db.find_foreign", schema, properties=properties)
     table.append(pa.table({"n": [1], "ts": pa.array([1], pa.timestamp("us"))}))
@@ -206,7 +198,7 @@ def test_values_that_the_type_in_the_file_seems_not_to_have(catalog: Any, tmp_pa
 
 
 def test_a_name_means_every_column_that_has_had_it(catalog: Any) -> None:
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "mail", StringType()))
+    schema = iceberg_schema("id long, mail string")
     table: Table = catalog.create_table("db.find_names", schema)
     table.append(pa.table({"id": [1], "mail": ["ann"]}))
     with table.update_schema() as update:
@@ -227,7 +219,7 @@ def test_a_name_means_every_column_that_has_had_it(catalog: Any) -> None:
 
 
 def test_files_without_field_ids_are_read_by_the_name_mapping(catalog: Any, tmp_path: Any) -> None:
-    table: Table = catalog.create_table("db.find_mapped", Schema(NestedField(1, "mail", StringType())))
+    table: Table = catalog.create_table("db.find_mapped", iceberg_schema("mail string"))
     pq.write_table(pa.table({"mail": ["ann"]}), tmp_path / "part.parquet")
     table.add_files([f"file:{tmp_path}/part.parquet"])
     with table.update_schema() as update:
@@ -239,7 +231,7 @@ def test_files_without_field_ids_are_read_by_the_name_mapping(catalog: Any, tmp_
 
 
 def test_times_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) -> None:
-    table: Table = catalog.create_table("db.find_times", Schema(NestedField(1, "at", TimestampType())))
+    table: Table = catalog.create_table("db.find_times", iceberg_schema("at timestamp"))
     append_orc(table, pa.table({"at": pa.array([-500_000, 2_500_000, -3_000_000], pa.timestamp("us"))}))
     answers = {
         text: find(table, {"at": text}).answer
@@ -283,7 +275,7 @@ def test_blanks_that_orc_readers_do_not_agree_on_are_not_proven(catalog: Any) ->
 def test_a_partition_value_is_found_whatever_the_file_stores(catalog: Any) -> None:
     """Spark and Trino read the partition's value of an identity partition, pyiceberg reads the file's."""
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "mail"))
-    schema = Schema(NestedField(1, "mail", StringType()), NestedField(2, "id", LongType()))
+    schema = iceberg_schema("mail string, id long")
     table: Table = catalog.create_table("db.find_both", schema, partition_spec=spec)
     table.append(pa.table({"mail": ["ann", "ann"], "id": [1, 2]}))
     (task,) = table.scan().plan_files()

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, NestedField
 from starlette.applications import Starlette
 
 from sidecar.errors import UsageError
@@ -26,7 +24,7 @@ from sidecar.serving.settings import ServeSettings
 from tests.iceberg.cases import local, replaced
 from tests.serving.asgi import OUR_NAME, Answer, ask
 from tests.serving.serving_logs import plan_lines
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 ROWS = pa.table({"n": [1, 2], "s": ["a", "b"]})
 TABLE = "/v1/namespaces/db/tables/served_routes"
@@ -233,7 +231,7 @@ def test_which_tables_are_planned_by_the_client(catalog: Any, client: Client, ta
     create_with_rows(catalog, "db.served_mode_bare", [ROWS])
     create_with_rows(catalog, "db.served_mode_asked", [ROWS], **{"sidecar.serve": "true"})
     create_with_rows(catalog, "db.served_mode_refused", [ROWS], columns=["s"], **{"sidecar.serve": "false"})
-    schema = Schema(NestedField(1, "d", DoubleType()))
+    schema = iceberg_schema("d double")
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "d"))
     catalog.create_table("db.served_mode_floats", schema, partition_spec=spec, properties={"sidecar.serve": "true"})
     register_newest(catalog, "db.served_mode_newest", catalog.load_table("db.served_mode_asked"))

@@ -23,7 +23,7 @@ import sidecar
 from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.mixed_tables import append_files
 from tests.serving.served import Served, served
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_a_partition_value_that_cannot_be_said(catalog: Any, server: Served, tmp
 
 def test_files_that_have_their_partition_columns_need_no_values(catalog: Any, server: Served) -> None:
     """Also in a table that may have others."""
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "price", DecimalType(9, 2)))
+    schema = iceberg_schema("id long, price decimal(9, 2)")
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "price"))
     table = catalog.create_table("db.hive_new_files", schema, partition_spec=spec)
     with table.transaction() as change:

@@ -13,14 +13,12 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, UUIDType
 
 import sidecar
 from sidecar.errors import UsageError
 from sidecar.storage.locations import local_path
 from tests.conftest import spark_version
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
 
@@ -198,7 +196,7 @@ def test_binary_values(spark: Any, table: Any) -> None:
 
 def test_uuids(spark: Any, catalog: Any) -> None:
     """Spark reads them as text."""
-    schema = Schema(NestedField(1, "k", LongType()), NestedField(2, "u", UUIDType()))
+    schema = iceberg_schema("k long, u uuid")
     table = catalog.create_table("db.native_uuids", schema)
     made = [UUID(int=n << 100) for n in range(4)]
     for key, value in enumerate(made):

@@ -13,6 +13,7 @@ from sidecar.iceberg.statistics_files.find_sidecar import find_sidecar
 from sidecar.planning.planner import plan
 from sidecar.reading.scanning import read
 from tests.indexing.cases import filters_of, sketches_of
+from tests.tables import iceberg_schema
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("iceberg_in_spark")]
 
@@ -130,12 +131,8 @@ def test_rows_are_those_of_spark_and_pyiceberg(catalog: Any, table: Any, spark: 
 
 def test_uuids_and_fixed_which_pyiceberg_cannot_read_from_orc(catalog: Any, spark: Any) -> None:
     """The plan is right all the same: every file in which Spark finds the row is kept, and others are dropped."""
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import FixedType, LongType, NestedField, UUIDType
 
-    schema = Schema(
-        NestedField(1, "id", LongType()), NestedField(2, "u", UUIDType()), NestedField(3, "fx", FixedType(4))
-    )
+    schema = iceberg_schema("id long, u uuid, fx fixed[4]")
     catalog.create_table("db.spark_orc_bytes", schema, properties={"write.format.default": "orc"})
     for start in (0, 1000):
         spark.sql(

@@ -7,11 +7,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType
 
 from sidecar.iceberg.deletes.delete_files import DeleteFile
 from sidecar.iceberg.manifests import LatestFields
@@ -20,6 +18,7 @@ from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import file_in_manifest
 from tests.iceberg.table_cases import commit_files
 from tests.serving.planning.asking import ask
+from tests.tables import iceberg_schema
 
 
 def test_a_vector_says_where_it_is() -> None:
@@ -31,7 +30,7 @@ def test_a_vector_says_where_it_is() -> None:
 
 def test_equality_deletes_of_a_spec_without_partitions_apply_everywhere(catalog: Any) -> None:
     """A spec of which all fields were dropped in version 1 still has them, with the transform void."""
-    schema = Schema(NestedField(1, "p", LongType()), NestedField(2, "s", StringType()))
+    schema = iceberg_schema("p long, s string")
     void = PartitionSpec(PartitionField(1, 1000, VoidTransform(), "p"))
     table: Table = catalog.create_table("db.served_void", schema, partition_spec=void)
     with table.update_spec() as update:

@@ -8,10 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
 
 import sidecar
 from sidecar import errors
@@ -21,7 +19,7 @@ from sidecar.serving.planning.scan_planner import ScanPlanner
 from tests.iceberg.cases import local, replaced
 from tests.planning.test_replaced_table import replaced as replaced_table
 from tests.serving.planning.asking import JAVA, PYICEBERG, all_paths, ask, ask_for_facts, equal, name_of, paths
-from tests.tables import create_with_rows
+from tests.tables import create_with_rows, iceberg_schema
 
 FILES, ROWS = 5, 12
 
@@ -193,7 +191,7 @@ def test_snapshots(planner: ScanPlanner, catalog: Any) -> None:
         ask(planner, table, snapshot_id=77)
 
 
-SPEC_SCHEMA = Schema(NestedField(1, "p", LongType()), NestedField(2, "s", StringType()))
+SPEC_SCHEMA = iceberg_schema("p long, s string")
 
 
 @pytest.fixture(scope="module")
@@ -267,7 +265,7 @@ def test_swapped_columns_are_planned_under_both_names(planner: ScanPlanner, cata
 def test_residuals_are_whole_where_names_have_several_meanings(planner: ScanPlanner, catalog: Any) -> None:
     """By one meaning the partition of a file decides that all of its rows match, by the other it does not."""
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
-    schema = Schema(NestedField(1, "a", StringType()), NestedField(2, "b", StringType()))
+    schema = iceberg_schema("a string, b string")
     table: Table = catalog.create_table("db.scan_planner_meanings", schema, partition_spec=spec)
     table.append(pa.table({"a": ["x", "x", "y"], "b": ["x", "z", "x"]}))
     (task,) = ask(planner, table, equal("a", "x"))["file-scan-tasks"]

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestampType
 
 from sidecar import errors
 from sidecar.errors import UnsupportedFeatureError
@@ -22,15 +20,9 @@ from sidecar.serving.protocol.errors import ErrorType, RefusedRequestError
 from sidecar.serving.protocol.requests import parse_plan_request
 from tests.iceberg.cases import file_in_manifest
 from tests.serving.planning.asking import JAVA, PYICEBERG, ask, equal, name_of
+from tests.tables import iceberg_schema
 
-SCHEMA = Schema(
-    NestedField(1, "p", LongType()),
-    NestedField(2, "s", StringType()),
-    NestedField(3, "b", BinaryType()),
-    NestedField(4, "k", LongType()),
-    NestedField(5, "ts", TimestampType()),
-    NestedField(6, "n", LongType()),
-)
+SCHEMA = iceberg_schema("p long, s string, b binary, k long, ts timestamp, n long")
 SPEC = PartitionSpec(
     PartitionField(1, 1000, IdentityTransform(), "p"),
     PartitionField(3, 1001, IdentityTransform(), "b"),

@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest.scan_planning import PlanTableScanRequest, RESTFileScanTask
-from pyiceberg.expressions import (
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    In,
-    IsNull,
-    Not,
-    NotNull,
-    Or,
-    StartsWith,
-)
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In, IsNull, Not, NotNull, Or, StartsWith
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, UnknownType
 
@@ -28,6 +17,7 @@ from sidecar.serving.protocol import filters
 from sidecar.serving.protocol.filters import MOST_NODES, MOST_PREDICATES, parse_filter, residual_of
 from sidecar.serving.protocol.requests import parse_json
 from tests.iceberg.cases import SCHEMA
+from tests.tables import iceberg_schema
 
 EQ_1 = {"type": "eq", "term": "l", "value": 1}
 JAVA = [
@@ -223,9 +213,7 @@ def test_ten_thousand_values() -> None:
 
 
 def test_names_in_any_case_unless_two_columns_have_the_name() -> None:
-    schema = Schema(
-        NestedField(1, "Name", StringType()), NestedField(2, "x", LongType()), NestedField(3, "X", LongType())
-    )
+    schema = iceberg_schema("Name string, x long, X long")
     found = parse_filter({"type": "starts-with", "term": "nAME", "value": "a"}, schema, case_sensitive=False)
     assert found.expression == StartsWith("Name", "a")
     assert found.fields == {("nAME", 1)}
