@@ -12,15 +12,9 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 import sidecar
+from tests.iceberg.table_cases import swap
 
 ROWS = pa.schema([("a", pa.int64()), ("b", pa.int64())])
-
-
-def swap(table: Table) -> None:
-    """Let ``a`` and ``b`` change names."""
-    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
-        with table.update_schema() as update:
-            update.rename_column(old, new)
 
 
 def add_again(table: Table) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 
+import numpy as np
+
 from sidecar.bundle.envelopes.envelope import decode_toc, encode_toc, header_for
+from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.writer import PuffinWriter
@@ -58,3 +61,17 @@ def reword(data: bytearray, change) -> bytes:
     change(content)
     toc = encode_toc(content)
     return header_for(bytes(data[:4]), toc, offset).encode() + bytes(data[32:offset]) + toc
+
+
+def with_swapped_pieces(data: bytes, footer: int, what: str) -> bytes:
+    """A file in which the ``rows`` of a filter, or its pages or regions, change places in pairs."""
+    (segment,) = SidecarFile.open(BytesSource(data), footer_length=footer).segments
+    (group,) = segment.fields[1]
+    layout = group.layout
+    size = layout.row_stride if what == "rows" else layout.page_length(0)
+    count = layout.body_length // size
+    assert count % 2 == 0
+    swapped, *others = raw_blobs(data)
+    body = np.frombuffer(bytes(swapped), np.uint8, count * size, group.offset).reshape(count // 2, 2, size)
+    swapped[group.offset : group.offset + layout.body_length] = body[:, ::-1].tobytes()
+    return assemble(data, [swapped, *others])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sidecar.bundle.verify import verify_sidecar
@@ -19,7 +18,7 @@ from tests.bundle.cases import (
     units_table,
     write_file,
 )
-from tests.bundle.damage import assemble, combine, raw_blobs, reword
+from tests.bundle.damage import assemble, combine, raw_blobs, reword, with_swapped_pieces
 from tests.bundle.damage_cases import ABSENT, VALUES, sound
 
 
@@ -29,19 +28,8 @@ from tests.bundle.damage_cases import ABSENT, VALUES, sound
 )
 def test_pieces_swapped_with_their_checksums_are_noticed(members, blocks, what):
     data, footer = sound(members, blocks)
-    (segment,) = open_bytes(data, footer).segments
-    (group,) = segment.fields[1]
-    layout = group.layout
-    size = layout.row_stride if what == "rows" else layout.page_length(0)
-    count = layout.body_length // size
-    blobs = raw_blobs(data)
-    assert count % 2 == 0
-    body = np.frombuffer(bytes(blobs[0]), np.uint8, count * size, group.offset).reshape(count // 2, 2, size)
-    swapped = bytearray(blobs[0])
-    swapped[group.offset : group.offset + layout.body_length] = body[:, ::-1].tobytes()
-    bad = assemble(data, [swapped, *blobs[1:]])
-    sidecar = open_bytes(bad, footer)
-    assert not segment.might_match(probe_for(1, 1000)).all()
+    assert not open_bytes(data, footer).segments[0].might_match(probe_for(1, 1000)).all()
+    sidecar = open_bytes(with_swapped_pieces(data, footer, what), footer)
     for value in (0, 1, 39, 1000):
         assert sidecar.segments[0].might_match(probe_for(1, value)).all()
     assert any("checksum" in warning for warning in sidecar.warnings)
@@ -61,6 +49,15 @@ def test_swapped_blobs_of_the_same_length_are_noticed():
     assert verify_sidecar(BytesSource(bad))
 
 
+def assert_first_bundle_keeps_everything(foreign, other, units):
+    """That of field 1 does not belong to the units; that of field 4 does."""
+    blobs = [(SBBF, (1,), foreign), (SBBF, (4,), other), (UNITS, (), units)]
+    sidecar = open_bytes(combine([(kind, fields, SEGMENT, bytes(data)) for kind, fields, data in blobs]))
+    assert sidecar.segments[0].might_match(probe_for(1, 5)).all()
+    assert not sidecar.segments[0].might_match(probe_for(4, 5000)).all()
+    assert any("does not belong" in warning for warning in sidecar.warnings)
+
+
 def test_a_bundle_of_another_build_keeps_everything():
     """Same segment id and number of units, but not the same units: the digest tells them apart."""
     ours, _ = sound(3)
@@ -69,17 +66,7 @@ def test_a_bundle_of_another_build_keeps_everything():
         replace(units_table(3), schemas=["another"]),
     )
     (_, other, units, _), (foreign, _, _) = raw_blobs(ours), raw_blobs(theirs)
-    mixed = combine(
-        [
-            (SBBF, (1,), SEGMENT, bytes(foreign)),
-            (SBBF, (4,), SEGMENT, bytes(other)),
-            (UNITS, (), SEGMENT, bytes(units)),
-        ]
-    )
-    sidecar = open_bytes(mixed)
-    assert sidecar.segments[0].might_match(probe_for(1, 5)).all()
-    assert not sidecar.segments[0].might_match(probe_for(4, 5000)).all()
-    assert any("does not belong" in warning for warning in sidecar.warnings)
+    assert_first_bundle_keeps_everything(foreign, other, units)
 
 
 def test_a_bundle_that_names_another_table_keeps_everything():
@@ -87,17 +74,7 @@ def test_a_bundle_that_names_another_table_keeps_everything():
     data, _ = sound(3)
     first, other, units, _ = raw_blobs(data)
     foreign = reword(first, lambda toc: toc.update(table="00000000-0000-0000-0000-00000000000f"))
-    mixed = combine(
-        [
-            (SBBF, (1,), SEGMENT, foreign),
-            (SBBF, (4,), SEGMENT, bytes(other)),
-            (UNITS, (), SEGMENT, bytes(units)),
-        ]
-    )
-    sidecar = open_bytes(mixed)
-    assert sidecar.segments[0].might_match(probe_for(1, 5)).all()
-    assert not sidecar.segments[0].might_match(probe_for(4, 5000)).all()
-    assert any("does not belong" in warning for warning in sidecar.warnings)
+    assert_first_bundle_keeps_everything(foreign, other, units)
 
 
 def test_a_bundle_without_its_units_and_a_segment_of_another_table_are_unknown():

@@ -22,7 +22,7 @@ from tests.bundle.cases import (
     units_table,
     write_file,
 )
-from tests.bundle.damage import assemble, blob_bytes, combine, edit_footer, raw_blobs, reword
+from tests.bundle.damage import assemble, blob_bytes, combine, edit_footer, raw_blobs, reword, with_swapped_pieces
 
 VALUES = [0x9E3779B97F4A7C15 * number % 2**64 for number in range(1, 13)]
 ABSENT = [0xD1B54A32D192ED03 * number % 2**64 for number in range(1, 9)]
@@ -110,17 +110,7 @@ def test_a_damaged_row_is_doubted_by_those_alone_that_read_it():
 )
 def test_pieces_swapped_with_their_checksums_are_noticed(members, bits, what):
     data, footer = sound(members, bits)
-    (segment,) = open_bytes(data, footer).segments
-    (group,) = segment.fields[1]
-    layout = group.layout
-    size = layout.row_stride if what == "rows" else layout.page_length(0)
-    count = layout.body_length // size
-    blobs = raw_blobs(data)
-    assert count % 2 == 0
-    body = np.frombuffer(bytes(blobs[0]), np.uint8, count * size, group.offset).reshape(count // 2, 2, size)
-    swapped = bytearray(blobs[0])
-    swapped[group.offset : group.offset + layout.body_length] = body[:, ::-1].tobytes()
-    sidecar = open_bytes(assemble(data, [swapped, *blobs[1:]]), footer)
+    sidecar = open_bytes(with_swapped_pieces(data, footer, what), footer)
     for value in (*VALUES, *ABSENT):
         assert sidecar.segments[0].might_match(ask_hash(1, value)).all()
     assert any("checksum" in warning for warning in sidecar.warnings)

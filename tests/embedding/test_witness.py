@@ -21,17 +21,12 @@ from sidecar.errors import UsageError
 from sidecar.storage.local import LocalSource
 from tests.conversion.cases import as_remote
 from tests.embedding.cases import opened
-from tests.embedding.witness_cases import ROWS, assert_nothing_lost, extracted, write
+from tests.embedding.witness_cases import ROWS, assert_nothing_lost, extracted, indexed_file, write
 
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> Path:
-    """A file with filters and page indexes; it lies in a folder of its own."""
-    bare = write(tmp_path / "bare" / "a.parquet", 1)
-    target = tmp_path / "one" / "a.parquet"
-    target.parent.mkdir()
-    sidecar.embed(str(bare), into=str(target), bloom=["k", "s"], page_index=True)
-    return target
+    return indexed_file(tmp_path)
 
 
 def test_two_files_of_one_size_and_footer_are_told_apart(indexed: Path, tmp_path: Path) -> None:

@@ -23,17 +23,12 @@ from sidecar.storage.local import LocalSource
 from sidecar.storage.ranges import digest_ranges
 from sidecar.storage.source import CountingSource
 from tests.embedding.cases import nested, opened
-from tests.embedding.witness_cases import extracted, write
+from tests.embedding.witness_cases import extracted, indexed_file, write
 
 
 @pytest.fixture
 def indexed(tmp_path: Path) -> Path:
-    """A file with filters and page indexes; it lies in a folder of its own."""
-    bare = write(tmp_path / "bare" / "a.parquet", 1)
-    target = tmp_path / "one" / "a.parquet"
-    target.parent.mkdir()
-    sidecar.embed(str(bare), into=str(target), bloom=["k", "s"], page_index=True)
-    return target
+    return indexed_file(tmp_path)
 
 
 def _chunks(path: Path) -> Iterator[tuple[Any, Any, Any, GivenIndexes]]:

@@ -42,6 +42,15 @@ def write(path: Path, seed: int, **options: Any) -> Path:
     return path
 
 
+def indexed_file(folder: Path) -> Path:
+    """A file with filters and page indexes; it lies in a folder of its own."""
+    bare = write(folder / "bare" / "a.parquet", 1)
+    target = folder / "one" / "a.parquet"
+    target.parent.mkdir()
+    sidecar.embed(str(bare), into=str(target), bloom=["k", "s"], page_index=True)
+    return target
+
+
 def asked(seed: int) -> list[int]:
     """100 keys of a file that no other file has."""
     return keys_of(seed)[2::30]

@@ -157,3 +157,21 @@ def deletion_vectors(
         )
         for (target, places), blob in zip(positions.items(), blobs, strict=True)
     ]
+
+
+def with_rewritten_manifest(catalog: Any, name: str, rows: pa.Table) -> Table:
+    """Format version 2, partitioned, several manifests, one of them with existing and deleted entries."""
+    table: Table = catalog.create_table(name, rows.schema)
+    with table.update_spec() as spec:
+        spec.add_identity("part")
+    for _ in range(2):
+        table.append(rows)
+    table.delete("part == 'a' and id < 3")
+    return table
+
+
+def swap(table: Table) -> None:
+    """Let ``a`` and ``b`` change names."""
+    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
+        with table.update_schema() as update:
+            update.rename_column(old, new)

@@ -23,6 +23,7 @@ from sidecar.errors import DamagedFileError, SidecarError, StorageError, Unsuppo
 from sidecar.iceberg import manifests
 from sidecar.iceberg.manifests import decode_manifest, entry_decoder, read_manifest, read_manifests
 from tests import memoized_pyiceberg
+from tests.iceberg.table_cases import with_rewritten_manifest
 from tests.tables import iceberg_schema
 
 ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20, "price": pa.array([1.5] * 40)})
@@ -30,14 +31,7 @@ ROWS = pa.table({"id": pa.array(range(40), pa.int64()), "part": ["a", "b"] * 20,
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    """Format version 2, partitioned, several manifests, one of them with existing and deleted entries."""
-    table: Table = catalog.create_table("db.internals", ROWS.schema)
-    with table.update_spec() as spec:
-        spec.add_identity("part")
-    for _ in range(2):
-        table.append(ROWS)
-    table.delete("part == 'a' and id < 3")
-    return table
+    return with_rewritten_manifest(catalog, "db.internals", ROWS)
 
 
 def manifests_of(table: Table) -> list[ManifestFile]:

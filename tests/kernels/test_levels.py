@@ -10,14 +10,7 @@ import pytest
 
 from sidecar.kernels import levels
 from sidecar.kernels.rle import BAD_INDEX, ENDS_EARLY, unaligned_words
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+from tests.kernels.orc_twins import varint
 
 
 def packed_run(values: list[int], width: int) -> bytes:

@@ -30,6 +30,7 @@ from sidecar.parquet.scan.part_file import split_chunk
 from sidecar.parquet.thrift import I32, STRUCT, Struct, decode_struct, encode_struct
 from sidecar.parquet.verify.file import verify_file
 from sidecar.storage.source import BytesSource
+from tests.kernels.orc_twins import varint
 from tests.parquet.test_fresh import chunks, written
 
 TEXT = b"".join(b"line %d\n" % i for i in range(300))
@@ -103,14 +104,6 @@ def test_codecs_that_are_not_read_are_named() -> None:
             decompress(codec, TEXT, len(TEXT))
     with pytest.raises(UnsupportedFeatureError, match="too large"):
         decompress("SNAPPY", TEXT, MAX_PAGE + 1)
-
-
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    return bytes([*out, value])
 
 
 def encode_hybrid(runs: list[tuple[bool, list[int]]], width: int) -> tuple[bytes, list[int]]:

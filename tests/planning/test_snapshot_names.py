@@ -16,6 +16,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 import sidecar
 from sidecar.errors import UsageError
 from tests.cli.running import run
+from tests.iceberg.table_cases import swap
 from tests.tables import create_with_rows, iceberg_schema
 
 ROWS = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.string())])
@@ -31,13 +32,6 @@ class Swapped(NamedTuple):
 
 def rows(a: list[int], b: list[int]) -> pa.Table:
     return pa.table({"a": a, "b": b, "c": [f"c{one}" for one in a]}, ROWS)
-
-
-def swap(table: Table) -> None:
-    """Let ``a`` and ``b`` change names."""
-    for old, new in (("a", "x"), ("b", "a"), ("x", "b")):
-        with table.update_schema() as update:
-            update.rename_column(old, new)
 
 
 @pytest.fixture(scope="module")

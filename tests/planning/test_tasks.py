@@ -28,7 +28,7 @@ from sidecar.planning.tasks import plan_tasks
 from sidecar.planning.whole_match import WholeMatch
 from sidecar.reading.scanning import read
 from tests.iceberg.cases import delete_by_equality, local, replaced
-from tests.iceberg.table_cases import delete_by_position
+from tests.iceberg.table_cases import delete_by_position, with_rewritten_manifest
 from tests.planning.plan_cases import create_longs
 from tests.tables import iceberg_schema
 
@@ -43,14 +43,7 @@ def all_of(file: DataFile) -> bool:
 
 @pytest.fixture(scope="module")
 def table(catalog: Any) -> Table:
-    """Format version 2, partitioned, several manifests, one of them with existing and deleted entries."""
-    table: Table = catalog.create_table("db.planner", ROWS.schema)
-    with table.update_spec() as spec:
-        spec.add_identity("part")
-    for _ in range(2):
-        table.append(ROWS)
-    table.delete("part == 'a' and id < 3")
-    return table
+    return with_rewritten_manifest(catalog, "db.planner", ROWS)
 
 
 def test_the_private_api_is_the_one_this_was_written_for() -> None:
