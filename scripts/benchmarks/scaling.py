@@ -8,7 +8,7 @@ each the median of a few turns. Files and row groups are tiny where their number
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -28,7 +28,6 @@ from scripts.benchmarks.spark import ratio_in_rows
 from sidecar.maintenance import costs
 
 MANY = 10_000_000
-Points = Sequence[tuple[float, float]]
 
 
 def measure(bench: Bench) -> None:

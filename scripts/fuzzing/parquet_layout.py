@@ -126,7 +126,7 @@ def is_stored_plain(page: StoredPage) -> bool:
     return detail is not None and detail.boolean(7) is False
 
 
-def change_body(page: StoredPage, codec: str, change: Callable[[bytes], bytes], *, with_checksum: bool = True) -> None:
+def change_body(page: StoredPage, codec: str, change: Callable[[bytes], bytes]) -> None:
     """Change what is in a page, and make sizes and the checksum in its header good again."""
     plain = levels_length(page)
     codec = "UNCOMPRESSED" if is_stored_plain(page) else codec
@@ -137,7 +137,7 @@ def change_body(page: StoredPage, codec: str, change: Callable[[bytes], bytes], 
     levels, values = new[:plain], new[plain:]
     page.body = levels + compressed(values, codec)
     page.header.fields[2], page.header.fields[3] = (I32, len(new)), (I32, len(page.body))
-    if with_checksum and 4 in page.header.fields:
+    if 4 in page.header.fields:
         page.header.fields[4] = (I32, signed_crc(page.body))
 
 

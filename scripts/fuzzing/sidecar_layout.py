@@ -22,8 +22,6 @@ from tests.iceberg.forging import HEADER, KINDS, Forgery, StoredBlob, encoded, p
 
 SEAL = checksum.SEAL_BYTES
 TOC = "sidecar-toc-v1"
-UNITS = "sidecar-units-v1"
-SKETCHES = "sidecar-theta-groups-v1"
 
 
 class SealedPiece(NamedTuple):

@@ -247,7 +247,7 @@ def random_orc(rng: np.random.Generator, bits: int, k: int = 3, fill: float = 0.
     return OrcCase(np.packbits(rng.random(bits) < fill).tobytes(), k)
 
 
-def mixed_bundle(field_id: int, filters: Mapping[int, Blocks | OrcCase], segment: bytes = SEGMENT) -> FieldBundle:
+def mixed_bundle(field_id: int, filters: Mapping[int, Blocks | OrcCase]) -> FieldBundle:
     """Filters of either kind by unit, laid out as a build does it."""
     members, parts = [], {}
     for unit, own in filters.items():
@@ -261,7 +261,7 @@ def mixed_bundle(field_id: int, filters: Mapping[int, Blocks | OrcCase], segment
         assert not tail
         parts[unit] = np.frombuffer(blocks, "<u4").reshape(-1, 8)
     groups = plan_groups(members)
-    return FieldBundle(field_id, groups, pages_of(groups, parts, BlobContext(segment, field_id)), 0.01, 1.5)
+    return FieldBundle(field_id, groups, pages_of(groups, parts, BlobContext(SEGMENT, field_id)), 0.01, 1.5)
 
 
 def ask_hash(field_id: int, *hashes: int) -> FieldQuestion:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from sidecar.errors import UsageError
 from sidecar.reports.page.writing import PageReport, ReportedTable
 from tests.cli.running import run
 from tests.tables import configure, create_with_rows, new_catalog
-
-Run = Callable[..., Any]
 
 
 def rows(start: int) -> pa.Table:

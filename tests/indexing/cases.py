@@ -193,5 +193,5 @@ def write_parquet(path: Path, table: pa.Table, **options: Any) -> Path:
     return path
 
 
-def ints_file(path: Path, values: Any, kind: pa.DataType | None = None, **options: Any) -> Path:
-    return write_parquet(path, pa.table({"k": pa.array(values, kind or pa.int64())}), **options)
+def ints_file(path: Path, values: Any, **options: Any) -> Path:
+    return write_parquet(path, pa.table({"k": pa.array(values, pa.int64())}), **options)

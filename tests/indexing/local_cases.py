@@ -35,7 +35,7 @@ def some_table(catalog: Any, name: str, files: int = 4, **properties: str) -> An
     return create_with_rows(catalog, f"db.{name}", map(some_rows, range(files)), SCHEMA, **properties)
 
 
-def assert_nothing_is_denied(table: Any, reused: bool = False) -> int:
+def assert_nothing_is_denied(table: Any) -> int:
     """Every value of every column of every row group is kept by its filter; returns how many filters there
     are."""
     names = {field_id: (name, kind) for name, (field_id, kind) in KINDS.items()}

@@ -32,7 +32,6 @@ APACHE = [
     "apache_over1k_bloom.orc",
 ]
 FILES = [*JAVA, PYARROW, *APACHE]
-STRIDE = 1000
 
 
 @lru_cache(maxsize=4)

@@ -78,7 +78,6 @@ KINDS = [
     for (kind, of), found in groupby(partitions_of_java(), lambda one: one[:2])
     if kind != "timestamp_ns"  # pyiceberg has no literals of it
 ]
-BOUNDED = {EqualTo: "=", LessThan: "<", LessThanOrEqual: "<=", GreaterThan: ">", GreaterThanOrEqual: ">="}
 
 
 def literal_of(kind: str, value: Any) -> Literal[Any]:

@@ -222,7 +222,3 @@ def _clock(micros: int) -> str:
 def same_rows(found: pa.Table, expected: pa.Table) -> bool:
     """Whether two tables have equal types and rows; NaN equals itself, and zeros have signs."""
     return found.schema.equals(expected.schema) and repr(found.to_pylist()) == repr(expected.to_pylist())
-
-
-def has_nan(cells: Cells) -> bool:
-    return any(isinstance(cell, float) and math.isnan(cell) for cell in cells)
