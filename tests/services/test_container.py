@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from scripts.servers.processes import free_ports
 from scripts.servers.services import FOLDER
 from tests.guide_examples import ROOT
 
@@ -36,9 +36,7 @@ def test_a_reader_of_the_served_catalog(tmp_path: Path) -> None:
     subprocess.run([sys.executable, HOME / "keys.py", keys, "localhost"], check=True)
     assert {path.stat().st_mode & 0o777 for path in keys.iterdir()} == {0o600}
     upstream = str(load_catalog("rest").properties["uri"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     address = f"https://localhost:{port}"
     changed = {"http://catalog:8181": upstream, "s3://lake/": f"file:{FOLDER}", "https://sidecar:8181": address}
     line = [changed.get(word, word).replace("/keys/", f"{keys}/") for word in served_line()]

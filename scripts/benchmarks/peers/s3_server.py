@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from scripts.benchmarks.harness import data
-from scripts.benchmarks.serving.process import free_port
+from scripts.servers.processes import free_ports
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
@@ -94,7 +94,7 @@ class S3Server:
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """Start it; it is gone with the context."""
-    port = free_port()
+    (port,) = free_ports(1)
     process = subprocess.Popen(
         [sys.executable, "-m", "scripts.benchmarks.peers.s3_server", str(port)],
         cwd=data.ROOT,
