@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_668,
-    "statements": 49_339,
+    "code lines": 60_663,
+    "statements": 49_331,
     "classes": 865,
     "result types": 96,
     "public names": 50,
@@ -41,7 +41,7 @@ MOST = {
     "parameters of public functions": 196,
     "commands": 19,
     "parameters of commands": 130,
-    "arguments passed on": 650,
+    "arguments passed on": 645,
     "long functions": 5,
     "functions of many parameters": 5,
     "parameters that are Any in cli": 20,
