@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_663,
-    "statements": 49_331,
+    "code lines": 60_678,
+    "statements": 49_336,
     "classes": 865,
     "result types": 96,
     "public names": 50,

@@ -13,13 +13,11 @@ from sidecar.bundle.kinds.blob_forms import BLOB_FORMS
 from sidecar.bundle.listed_files import check_listable, listed_batches
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
-from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.bundle.sketches.count_marks import CountMarks, count_of
 from sidecar.errors import SidecarError, UnsupportedFeatureError
 from sidecar.puffin.metadata import BlobMetadata
 from sidecar.puffin.types import THETA
 from sidecar.results.base import Result
-
-_NDV = "ndv"
 
 
 @dataclass(frozen=True, repr=False, slots=True)
@@ -101,7 +99,7 @@ def describe_columns(sidecar: SidecarFile, fill: bool = False) -> list[SidecarCo
             id=field_id,
             name=names.name(field_id),
             type=names.type(field_id),
-            distinct_values=_distinct(sketches.get(field_id)),
+            distinct_values=count_of(sketches[field_id].properties) if field_id in sketches else None,
             kinds=_kinds(sidecar.segments, field_id, sketches.get(field_id), fill),
             upper_bound=marks[field_id].upper_bound if field_id in marks else None,
             lower_bound=marks[field_id].lower_bound if field_id in marks else None,
@@ -169,9 +167,3 @@ def _why_locked(bundles: Sequence[FilterBundle]) -> str | None:
             except SidecarError as error:
                 return error.what
     return None
-
-
-def _distinct(sketch: BlobMetadata | None) -> int | None:
-    """Return the number of distinct values that a sketch's metadata states."""
-    text = "" if sketch is None else sketch.properties.get(_NDV, "")
-    return int(text) if text.isdecimal() and len(text) <= 19 else None

@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 
+from sidecar.bundle.sketches.count_marks import NDV
 from sidecar.errors import CommitConflictError, SidecarError
 from sidecar.filters.theta import LARGEST_LG_K, ThetaSketch
 from sidecar.iceberg.catalog import reload_table, show_commit
@@ -36,7 +37,7 @@ from sidecar.iceberg.statistics_files.entry_commits import (
     to_set_again,
     try_to_change,
 )
-from sidecar.iceberg.statistics_files.merge import NDV, damage_of_sketch, is_our_theta
+from sidecar.iceberg.statistics_files.merge import damage_of_sketch, is_our_theta
 from sidecar.iceberg.statistics_files.registering import check_registrable
 from sidecar.iceberg.table_names import name_of
 from sidecar.puffin.types import THETA

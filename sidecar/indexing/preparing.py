@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,14 +11,20 @@ from pyiceberg.table.snapshots import Snapshot
 
 from sidecar.access import Access
 from sidecar.bundle.segment import Segment
-from sidecar.bundle.sketches.count_marks import CountMarks, marked
+from sidecar.bundle.sketches.count_marks import CountMarks, count_of, marked
 from sidecar.conversion.protection import Protection
 from sidecar.errors import UsageError
 from sidecar.filters.sizing import DEFAULT_FPP
 from sidecar.iceberg.listing import Listing, SnapshotFile, list_snapshot, snapshot_of
 from sidecar.iceberg.resolve import resolve_columns
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, find_reusable
-from sidecar.iceberg.statistics_files.merge import SketchToCopy, sketched_fields
+from sidecar.iceberg.statistics_files.merge import (
+    SketchToCopy,
+    StoredCount,
+    is_our_theta,
+    sketched_fields,
+    stored_counts,
+)
 from sidecar.iceberg.statistics_files.registered_counts import misread_warning, reads_right
 from sidecar.iceberg.statistics_files.registering import check_writable
 from sidecar.iceberg.table_properties import name_mapping_of
@@ -27,9 +33,8 @@ from sidecar.indexing.declaration import BuiltIndexes, ColumnDeclaration, built_
 from sidecar.indexing.options import options_of
 from sidecar.indexing.previous.carrying import use_keys
 from sidecar.indexing.previous.earlier import ReusableSidecar, look_back, sketches_to_carry
-from sidecar.indexing.previous.earlier_sketches import marks_by_files
+from sidecar.indexing.previous.earlier_sketches import REMOVED_SHARE, marks_by_files
 from sidecar.indexing.request import BuildRequest
-from sidecar.indexing.sketch_groups import sketched_columns
 from sidecar.indexing.stage_one.tasks import BuildPlan
 from sidecar.run import report_progress
 
@@ -81,18 +86,15 @@ class PreparedBuild:
         """The files that the new segment lists: those that are indexed now, and those in formats without indexes."""
         return self.to_index + [file for file in self._unserved if file.not_indexable is not None]
 
-    def marks(self, field_id: int, new: Collection[int] | None = None) -> CountMarks:
-        """Return why the count of a field is a bound: of its new sketch, or else of the sketch that is carried over.
+    def marks(self, field_id: int, new: Collection[int] = ()) -> CountMarks:
+        """Return why the count of a field is a bound in its new sketch. ``new``: ordinals of files counted now."""
+        counts, (counted, _) = self.earlier.counts, self.earlier.registered_count(field_id)
+        counted = counted & counts.counted.get(field_id, set())
+        return marks_by_files(self.listing, counted.union(new), field_id in counts.inexact)
 
-        ``new`` are the ordinals of the files that this build has counted for a new sketch. A sketch that is carried
-        over has the values of all files that are gone, a new one only those of groups that stay.
-        """
-        earlier, counts = self.earlier, self.earlier.counts
-        counted, removed = earlier.registered_count(field_id)
-        if any(column.field_id == field_id for column in sketched_columns(self.plan.columns, self.plan.options)):
-            counted = counted & counts.counted.get(field_id, set())
-            removed = field_id in counts.inexact or (removed and new is None)
-        return marks_by_files(self.listing, counted.union(new or ()), removed)
+    def marked_today(self, field_id: int, properties: Mapping[str, str] | None) -> dict[str, str]:
+        """Return the properties of a sketch that is carried over: why its count was a bound, and why it is one now."""
+        return marked(properties, marks_by_files(self.listing, *self.earlier.registered_count(field_id)))
 
     @cached_property
     def counts_now(self) -> set[int]:
@@ -112,12 +114,28 @@ class PreparedBuild:
         """Whether the earlier sidecar belongs to this very snapshot, all of it stays, and so do its counts."""
         return self.earlier.is_registered(self.table, self.listing.snapshot_id) and self.has_right_counts
 
-    @property
+    @cached_property
     def has_right_counts(self) -> bool:
-        """Whether the table's metadata names the counts that it is to name, of those in the earlier sidecar."""
-        found = self.earlier.found
-        stored = set() if found is None else sketched_fields(found.sidecar.puffin.metadata.blobs)
-        return stored & self.counts_now == stored & self.counts_to_register
+        """Whether the earlier sidecar has the counts that this build would make of its groups of files, and the table's
+        metadata names those that it is to name."""
+        if (found := self.earlier.found) is None:
+            return True
+        stored = sketched_fields(found.sidecar.puffin.metadata.blobs)
+        if self.earlier.broken_counts or stored & self.counts_now != stored & self.counts_to_register:
+            return False
+        counts = stored_counts(found.statistics, found.sidecar.puffin.metadata)
+        return bool(self.left) or not any(self._is_stale(counts.get(i), i) for i in self.earlier.counts.sketches)
+
+    def _is_stale(self, known: StoredCount | None, field_id: int) -> bool:
+        """Return whether a count is missing, lacks files or is too high, and a new one would not.
+
+        A run that left files has registered no new count, and those files may be gone since. One of other columns has
+        carried over the count of this one, or left it out. A file that fails is in part in a count, each time.
+        """
+        if known is None or (CountMarks.of(known.properties).lower and not self.marks(field_id).lower):
+            return True
+        most = self.earlier.counts.sketches[field_id].ndv / (1 - REMOVED_SHARE)
+        return not self.indexable and is_our_theta(known) and (count_of(known.properties) or 0) > most
 
     def notes_on_counts(self) -> list[str]:
         """Return what the caller should know of the counts that this build registers, and of those that it does not."""
@@ -137,7 +155,7 @@ class PreparedBuild:
     def carried_sketches(self) -> list[SketchToCopy]:
         """Return the sketches of the earlier sidecar that hold for what is carried over, with today's marks."""
         return [
-            replace(old, blob=replace(old.blob, properties=marked(old.blob.properties, self.marks(old.blob.fields[0]))))
+            replace(old, blob=replace(old.blob, properties=self.marked_today(old.blob.fields[0], old.blob.properties)))
             for old in sketches_to_carry(self.earlier)
         ]
 

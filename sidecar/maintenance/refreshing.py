@@ -3,7 +3,8 @@
 A refresh ends as soon as it knows enough:
 
 1. The sidecar is registered for the snapshot, and its state says that it is complete: one read of its tail. With
-   encryption keys, and in ``care``, which looks for damage, the sidecar is opened and the files are listed.
+   encryption keys, in ``care``, which looks for damage, and if a build of other columns has left a distinct count out
+   or carried it over as a bound, the sidecar is opened and the files are listed.
 2. The sidecar of another snapshot answers for all files, and its distinct counts hold: the same file is registered for
    the snapshot. Nothing is copied.
 3. A large sidecar lacks few rows, and not for long: the refresh is postponed (:mod:`sidecar.maintenance.costs`).
@@ -25,6 +26,7 @@ from typing import Any
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.kinds.declared import is_united
 from sidecar.bundle.runs import has_settled, intact_state_of
 from sidecar.crypto.keys import EncryptionKeys
 from sidecar.errors import SidecarError, UsageError
@@ -33,7 +35,7 @@ from sidecar.iceberg.listing import snapshot_of
 from sidecar.iceberg.metadata_log import opened_statistics, statistics_of
 from sidecar.iceberg.partial_loading import location_in_sql
 from sidecar.iceberg.refs import is_branch, is_empty, schema_at, snapshot_id_of
-from sidecar.iceberg.statistics_files.registered_counts import registers_as_declared
+from sidecar.iceberg.statistics_files.registered_counts import may_be_stale, registers_as_declared
 from sidecar.iceberg.table_names import name_of
 from sidecar.indexing.declaration import NothingDeclaredError, indexes_in
 from sidecar.indexing.previous.build_state import is_complete
@@ -180,7 +182,8 @@ class _Refresh:
         if not is_complete(self.table, state, declared):
             return False
         chosen = {w.column.field_id: w.is_count_registered for w in declared if w.is_count_registered is not None}
-        if not registers_as_declared(entry, footer, chosen):
+        counted = {one.column.field_id for one in declared if any(map(is_united, one.kinds))}
+        if not registers_as_declared(entry, footer, chosen) or may_be_stale(entry, footer, state.snapshot_id, counted):
             return False
         self.report.columns = [one.column.path for one in declared]
         self.report.warnings += notes

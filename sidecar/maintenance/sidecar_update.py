@@ -15,7 +15,6 @@ from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.bundle.merging.source_segment import SourceSegment
 from sidecar.bundle.runs import has_settled
-from sidecar.bundle.sketches.count_marks import CountMarks, marked
 from sidecar.errors import SidecarError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import show_commit
@@ -32,7 +31,6 @@ from sidecar.indexing.preparing import PreparedBuild, prepare
 from sidecar.indexing.previous.build_state import rates_apart, state_after
 from sidecar.indexing.previous.carrying import SegmentCarrier
 from sidecar.indexing.previous.earlier import gone_fields
-from sidecar.indexing.previous.earlier_sketches import marks_by_files
 from sidecar.indexing.request import BuildRequest
 from sidecar.maintenance import costs
 from sidecar.maintenance.refresh_report import RefreshAction, RefreshReport
@@ -99,11 +97,9 @@ def decide(prepared: PreparedBuild, uncovered: float) -> Decision:
         return Build(prepared, reason)
     if prepared.is_registered:
         return COMPLETE
-    if earlier.damage:
+    if earlier.damage or found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table):
         return Build(prepared, reason)
-    if found.snapshot_id == snapshot_id or snapshot_id in statistics_of(table) or _can_count_more(prepared, found):
-        return Build(prepared, reason)
-    if not prepared.has_right_counts or earlier.counts.are_high or not (earlier.is_whole(table) or is_large):
+    if not prepared.has_right_counts or not (earlier.is_whole(table) or is_large):
         return Build(prepared, reason)
     entry = _with_marks(found.statistics, prepared)
     return RegisterAgain(found, entry, f"the sidecar of snapshot {found.snapshot_id} answers for all files")
@@ -117,10 +113,8 @@ def _why(prepared: PreparedBuild, can_improve: bool) -> str:
         return "not all files are covered"
     if found is not None and found.displaced is not None:
         return f"the sidecar was {found.displaced.sentence}"
-    if found is not None and _can_count_more(prepared, found):
-        return "distinct counts lack files that are counted by now"
-    if prepared.earlier.counts.are_high:
-        return "distinct counts have values of files that are gone"
+    if not prepared.has_right_counts:
+        return "distinct counts are missing, lack files, or have values that are gone"
     if can_improve:
         return "segments can be merged, or list many files that are gone"
     return "parts of the sidecar are gone"
@@ -249,27 +243,13 @@ class SidecarUpdate:
 
 def _with_marks(entry: StatisticsFile, prepared: PreparedBuild) -> StatisticsFile:
     """Return an entry whose distinct counts are marked as bounds where files or rows were removed or added since."""
-    blobs = []
-    for blob in entry.blob_metadata:
-        properties = dict(blob.properties or {})
-        if is_our_theta(blob):
-            counts = prepared.earlier.registered_count(blob.fields[0])
-            properties = marked(properties, marks_by_files(prepared.listing, *counts))
-        blobs.append(blob.model_copy(update={"properties": properties}))
+    blobs = [
+        blob.model_copy(update={"properties": prepared.marked_today(blob.fields[0], blob.properties)})
+        if is_our_theta(blob)
+        else blob
+        for blob in entry.blob_metadata
+    ]
     return entry.model_copy(update={"blob_metadata": blobs})
-
-
-def _can_count_more(prepared: PreparedBuild, found: FoundSidecar) -> bool:
-    """Return whether a count is missing or lacks files, and the sketches of groups have all files.
-
-    A run that left files has registered no new count, and those files may be gone since.
-    """
-    registered = [blob for blob in found.statistics.blob_metadata if len(blob.fields) == 1]
-    counted = {blob.fields[0] for blob in registered if not CountMarks.of(blob.properties).lower}
-    stored = [blob for blob in found.sidecar.puffin.metadata.blobs if is_our_theta(blob)]
-    kept = {blob.fields[0] for blob in stored if not CountMarks.of(blob.properties).lower}
-    counted = (counted | (kept - prepared.counts_to_register)) - prepared.earlier.broken_counts
-    return any(i not in counted and not prepared.marks(i).lower for i in prepared.earlier.counts.sketches)
 
 
 def _behind(prepared: PreparedBuild) -> timedelta:

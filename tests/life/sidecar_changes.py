@@ -64,6 +64,9 @@ def refresh(life: Life, **engine: Any) -> str | None:
     life.warn(report.warnings)
     if report.statistics_path is not None and report.action != "removed":
         check_recorded(life.table)
+    if life.rng.random() < 0.2:  # refreshes come to an end
+        again = [sidecar.refresh(life.seen(), **{**how, "max_new_files": None}).action for _ in range(3)]
+        assert again[-1] in {"current", "empty", "undeclared"}, again
     return f"refresh {branch} {limit}: {report.action}"
 
 

@@ -19,6 +19,8 @@ from sidecar.puffin.metadata import BlobMetadata
 
 UPPER_BOUND = "sidecar.upper-bound"
 LOWER_BOUND = "sidecar.lower-bound"
+NDV = "ndv"
+"""Property of theta blobs: the estimated number of distinct values."""
 COUNTS_PROPERTY = "sidecar.counts"
 """Property of a Puffin file: the digest of what its footer says of the sketches of the whole table by sidecar."""
 
@@ -79,6 +81,12 @@ def marked(properties: Mapping[str, str] | None, marks: CountMarks) -> dict[str,
     """Return the properties of a sketch that is used again, with ``marks``. Its own words stay."""
     known = CountMarks.of(properties)
     return dict(properties or {}) | CountMarks(known.upper | marks.upper, known.lower | marks.lower).to_properties()
+
+
+def count_of(properties: Mapping[str, str] | None) -> int | None:
+    """Return the number of distinct values that the properties of a blob state; ``None`` if they state none."""
+    text = (properties or {}).get(NDV, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
 
 
 def digest_of_counts(sketches: Iterable[BlobMetadata]) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
@@ -38,7 +39,8 @@ from sidecar.puffin.writer import COPY_LENGTH, CREATED_BY
 
 MARK = "sidecar"
 """Property of theta blobs made by sidecar, in the Puffin footer and in the table's metadata."""
-NDV = "ndv"
+StoredCount: TypeAlias = BlobMetadata | RegisteredBlob
+"""What a Puffin footer or the table's metadata says of a sketch."""
 
 
 @dataclass(frozen=True)
@@ -183,14 +185,21 @@ def is_our_blob(blob: BlobMetadata) -> bool:
     return is_ours(blob.type) or is_our_theta(blob)
 
 
-def is_our_theta(blob: BlobMetadata | RegisteredBlob) -> bool:
+def is_our_theta(blob: StoredCount) -> bool:
     """Return whether a blob of a Puffin file or of the table's metadata is a theta sketch of one field by sidecar."""
     return blob.type == THETA and len(blob.fields) == 1 and MARK in (blob.properties or {})
 
 
-def sketched_fields(blobs: Iterable[BlobMetadata | RegisteredBlob]) -> set[int]:
+def sketched_fields(blobs: Iterable[StoredCount]) -> set[int]:
     """Return the fields of the theta sketches by sidecar among blobs of a Puffin file or of the table's metadata."""
     return {blob.fields[0] for blob in blobs if is_our_theta(blob)}
+
+
+def stored_counts(entry: StatisticsFile, footer: FileMetadata) -> dict[int, StoredCount]:
+    """Return the theta sketches of one field each in a statistics file, of any writer, as its entry has them if it
+    does."""
+    blobs: list[StoredCount] = [*footer.blobs, *entry.blob_metadata]
+    return {blob.fields[0]: blob for blob in blobs if blob.type == THETA and len(blob.fields) == 1}
 
 
 def marked_blobs(entry: StatisticsFile, footer: FileMetadata) -> list[BlobMetadata]:

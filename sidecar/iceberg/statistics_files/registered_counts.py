@@ -8,12 +8,14 @@ the others are in the sidecar as well, and nobody but sidecar reads them there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyiceberg.table.statistics import StatisticsFile
 
+from sidecar.bundle.kinds.declared import KIND_OF_BLOB, is_united
+from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks
 from sidecar.filters.column_types import ColumnType
-from sidecar.iceberg.statistics_files.merge import sketched_fields
+from sidecar.iceberg.statistics_files.merge import sketched_fields, stored_counts
 from sidecar.puffin.metadata import FileMetadata
 
 READ_RIGHT = ("string", "uuid", "binary")
@@ -30,6 +32,20 @@ def registers_as_declared(entry: StatisticsFile, footer: FileMetadata, chosen: M
     """Return whether an entry names the counts of its file as ``chosen``: by field id, whether it is to be named."""
     registered = sketched_fields(entry.blob_metadata)
     return all((i in registered) == chosen[i] for i in sketched_fields(footer.blobs) & chosen.keys())
+
+
+def may_be_stale(entry: StatisticsFile, footer: FileMetadata, written_for: int, fields: Collection[int]) -> bool:
+    """Return whether a refresh might count one of ``fields`` again: a build of others has left its count out or
+    carried it over with a mark.
+
+    The count of a build names the snapshot that its file was ``written_for``, one that is carried over an earlier one.
+    """
+    counts = stored_counts(entry, footer)
+    united = {kind for kind, declared in KIND_OF_BLOB.items() if is_united(declared.name)}
+    counted = {i for blob in footer.blobs if blob.type in united for i in blob.fields}.intersection(fields)
+    carried = [counts[i] for i in counted & counts.keys() if counts[i].snapshot_id != written_for]
+    marks = [CountMarks.of(known.properties) for known in carried]
+    return not counted <= counts.keys() or any(one.lower or AlsoCounted.REMOVED_FILES in one.upper for one in marks)
 
 
 def misread_warning(columns: Sequence[str]) -> str:

@@ -11,11 +11,12 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from sidecar.access import Access
+from sidecar.bundle.sketches.count_marks import NDV
 from sidecar.errors import DamagedFileError
 from sidecar.failpoints import hit
 from sidecar.iceberg.catalog import storage_error
 from sidecar.iceberg.statistics_files.find_sidecar import PAGES
-from sidecar.iceberg.statistics_files.merge import MARK, NDV, Merge, registered_blob
+from sidecar.iceberg.statistics_files.merge import MARK, Merge, registered_blob
 from sidecar.iceberg.table_properties import location_provider_of
 from sidecar.puffin.reader import PuffinReader
 from sidecar.puffin.types import PAGE_INDEX, THETA

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from sidecar.bundle.kinds.declared import KINDS, THETA, is_united
 from sidecar.bundle.model import Coverage, UnitState
-from sidecar.bundle.runs import IndexOfField
+from sidecar.bundle.runs import IndexOfField, intact_state_of
 from sidecar.bundle.segment import Segment
 from sidecar.bundle.sidecar_file import SidecarFile
 from sidecar.errors import DamagedFileError, SidecarError
@@ -31,6 +31,7 @@ from sidecar.iceberg.statistics_files.merge import SketchToCopy, is_our_blob, is
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.assemble import kinds_of
 from sidecar.indexing.kinds import PARTS
+from sidecar.indexing.previous.build_state import mapping_digest
 from sidecar.indexing.previous.carrying import live_files
 from sidecar.indexing.previous.damage import SidecarDamage, find_damage
 from sidecar.indexing.previous.earlier_sketches import ReusableCounts, counted_files, earlier_counts, still_holds
@@ -60,6 +61,8 @@ class ReusableSidecar:
     """Ordinals of the live files of which the segments have counted all units, by field id."""
     removed: set[int] = field(default_factory=set)
     """Fields of which the segments have counted files that are gone."""
+    misread: set[int] = field(default_factory=set)
+    """Fields whose sketch of the whole table may count the values of another column, as files are read now."""
     damage: SidecarDamage | None = None
     """What is damaged in the sidecar; ``None`` if nobody has looked."""
     stale: set[tuple[bytes, int]] = field(default_factory=set)
@@ -76,7 +79,7 @@ class ReusableSidecar:
         found = self.found
         is_own = found is not None and found.displaced is None and found.snapshot_id == snapshot_id
         is_told = self.damage is not None and self.damage.footer
-        return is_own and not self.broken_counts and not is_told and self.is_whole(table)
+        return is_own and not is_told and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
         """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
@@ -85,9 +88,9 @@ class ReusableSidecar:
         return not gone_fields(table, self.found.sidecar)
 
     @property
-    def broken_counts(self) -> frozenset[int]:
-        """The fields whose sketch of the whole table is damaged."""
-        return frozenset() if self.damage is None else self.damage.counts
+    def broken_counts(self) -> set[int]:
+        """The fields whose sketch of the whole table is damaged, or counts values of another column."""
+        return self.misread.union(() if self.damage is None else self.damage.counts)
 
     def damaged(self, segment: Segment) -> Mapping[IndexOfField, npt.NDArray[np.bool_]]:
         """Return the units (bool[n]) of a segment whose index is damaged, by field id and kind."""
@@ -202,6 +205,7 @@ def _fill(
     segments = earlier.found.sidecar.segments
     earlier.stale = _refused_blobs(segments, plan)
     earlier.live = {segment.id: live_files(segment, listing.files) for segment in segments}
+    earlier.misread = _misread(earlier.found, table, plan)
     earlier.having = _having(earlier.found.sidecar, listing.files, plan, earlier)
     if not full:
         earlier.served = _served(earlier, plan)
@@ -215,6 +219,20 @@ def _fill(
             earlier.served = _served(earlier, plan)
             _choose_segments(earlier, table, listing, plan, most_files)
     _note_counted(earlier, earlier.found.sidecar)
+
+
+def _misread(found: FoundSidecar, table: Table, plan: BuildPlan) -> set[int]:
+    """Return the fields whose count may have the values of another column, because the name mapping has changed.
+
+    The file that is written then lacks these counts, and has the digest of the new mapping.
+    """
+    footer = found.sidecar.puffin.metadata
+    state = intact_state_of(footer.properties)
+    if state is not None and state.mapping == mapping_digest(table):
+        return set()
+    counted = (one for segment in found.sidecar.segments for (_, kind), one in _kinds(segment) if is_united(kind))
+    other = {one.field_id for one in counted if not all(still_holds(state, one.field_id, plan) for state in one.states)}
+    return other & sketched_fields(footer.blobs)
 
 
 def _served(earlier: ReusableSidecar, plan: BuildPlan) -> set[int]:

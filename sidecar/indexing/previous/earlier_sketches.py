@@ -9,7 +9,6 @@ which is marked as an upper bound.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,15 +69,6 @@ class ReusableCounts:
     """The ordinals of served files that no group counts any more, by field id."""
     rewritten: list[CarriedGroups] = field(default_factory=list)
     """The segments and fields whose blob of sketches is written without groups that are left out."""
-    rows: Counter[int] = field(default_factory=Counter)
-    """The rows that all groups have counted, by field id."""
-    gone: Counter[int] = field(default_factory=Counter)
-    """The rows that groups counted of which all files are gone, by field id."""
-
-    @property
-    def are_high(self) -> bool:
-        """Whether some count of the whole table that is stored has values of too many rows that are gone."""
-        return any(gone > REMOVED_SHARE * self.rows[field_id] for field_id, gone in self.gone.items())
 
     def is_replaced(self, segment_id: bytes, field_ids: Iterable[int]) -> bool:
         """Return whether the groups of a field in a carried segment are written anew."""
@@ -152,12 +142,8 @@ def _add_kept_groups(
     counted: set[int] = set()
     waiting: list[ThetaSketch] = []
     for group, members, sketch in _groups_of(part, files, plan):
-        counts.rows[part.field_id] += group.rows
-        if not members:
-            counts.gone[part.field_id] += group.rows
-        elif sketch is None:
-            part.dropped = True
         if sketch is None:
+            part.dropped |= bool(members)
             continue
         waiting.append(sketch)
         if len(waiting) > UNITED_AT_ONCE:

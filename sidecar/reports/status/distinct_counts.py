@@ -13,11 +13,11 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.statistics import BlobMetadata as RegisteredBlob
 
 from sidecar.bundle.kinds.declared import THETA
-from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted
+from sidecar.bundle.sketches.count_marks import AlsoCounted, CountMarks, NotCounted, count_of
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.refs import lineage, snapshots_by_id
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar
-from sidecar.iceberg.statistics_files.merge import NDV, is_our_theta, sketched_fields
+from sidecar.iceberg.statistics_files.merge import is_our_theta, sketched_fields
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.previous.earlier_sketches import counted_files, marks_by_files
 from sidecar.puffin.metadata import BlobMetadata
@@ -34,13 +34,13 @@ def unregistered_counts(listing: Listing, found: FoundSidecar, live: Places) -> 
     registered = sketched_fields(found.statistics.blob_metadata)
     counts: dict[int, tuple[int, CountMarks]] = {}
     for blob in found.sidecar.puffin.metadata.blobs:
-        ndv = blob.properties.get(NDV, "")
-        if not is_our_theta(blob) or blob.fields[0] in registered or not (ndv.isascii() and ndv.isdigit()):
+        ndv = count_of(blob.properties)
+        if not is_our_theta(blob) or blob.fields[0] in registered or ndv is None:
             continue
         known, now = CountMarks.of(blob.properties), CountMarks()
         if blob.snapshot_id != listing.snapshot_id:  # otherwise its own marks are about the files of this snapshot
             now = marks_by_files(listing, *counted_files(found.files, blob.fields[0], THETA, live))
-        counts[blob.fields[0]] = int(ndv), CountMarks(known.upper | now.upper, known.lower | now.lower)
+        counts[blob.fields[0]] = ndv, CountMarks(known.upper | now.upper, known.lower | now.lower)
     return counts
 
 

@@ -16,13 +16,12 @@ from sidecar.bundle.kinds.declared import KINDS, THETA
 from sidecar.bundle.model import Coverage, UnitState
 from sidecar.bundle.numbered_files import NumberedFiles
 from sidecar.bundle.segment import Segment
-from sidecar.bundle.sketches.count_marks import CountMarks
+from sidecar.bundle.sketches.count_marks import CountMarks, count_of
 from sidecar.filters.arrays import Ordinals
 from sidecar.iceberg.listing import Listing
 from sidecar.iceberg.metadata_log import statistics_of
 from sidecar.iceberg.refs import generations
 from sidecar.iceberg.statistics_files.find_sidecar import FoundSidecar, NearestSidecar, search_sidecar
-from sidecar.iceberg.statistics_files.merge import NDV
 from sidecar.iceberg.statistics_files.sidecar_files import Places
 from sidecar.indexing.previous.carrying import listed_again
 from sidecar.reports.status.distinct_counts import marks_today, unregistered_counts
@@ -206,9 +205,8 @@ def _counts(
     counts = {(i, False): count for i, count in unregistered_counts(listing, found, live).items()}
     registered = statistics_of(table).get(found.snapshot_id, (found.statistics,))
     for blob in (blob for entry in reversed(registered) for blob in entry.blob_metadata):  # the first entry counts
-        ndv = (blob.properties or {}).get(NDV, "")
-        if len(blob.fields) == 1 and ndv.isascii() and ndv.isdigit():
-            counts[blob.fields[0], True] = int(ndv), marks_today(table, listing, blob, found.snapshot_id)
+        if len(blob.fields) == 1 and (ndv := count_of(blob.properties)) is not None:
+            counts[blob.fields[0], True] = ndv, marks_today(table, listing, blob, found.snapshot_id)
     return counts
 
 
