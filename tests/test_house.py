@@ -32,7 +32,7 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_678,
+    "code lines": 60_679,
     "statements": 49_336,
     "classes": 865,
     "result types": 96,

@@ -180,3 +180,16 @@ def test_a_count_that_no_entry_names_is_marked_when_a_new_file_takes_it_over(cat
     sidecar.build(table, ["s"], kinds=["page-index"], engine="local", save=True)
     assert sidecar.refresh(table, engine="local").action == "written"
     assert counted(table) == counted(table, "s") == (505, REMOVED, None)
+
+
+def test_a_count_that_no_entry_names_ends_with_the_segments_that_counted_it(
+    table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "LARGE", 0)
+    sidecar.build(table, ["k", "s"], engine="local", save=True)
+    table.delete("k >= 0")
+    with table.update_schema() as update:
+        update.delete_column("s")
+    assert [sidecar.refresh(table, engine="local").action for _ in range(3)] == ["registered", "written", "current"]
+    kinds = sidecar.status(table.refresh()).coverage.get("k", {})
+    assert "theta" not in kinds or kinds["theta"].ndv is None

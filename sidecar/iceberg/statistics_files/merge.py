@@ -145,8 +145,7 @@ def plan_merge(
     notes += [f"{e.entry.statistics_path} cannot be read: its blobs are lost" for e in existing if e.reader is None]
     kept = {*new, *taken, *unsketched}
     ours: list[RegisteredBlob] = []
-    # An entry that was registered again for a later snapshot marks none of the sketches that it does not name.
-    for old in (*_our_thetas(existing, fresh=True), *carried, *_our_thetas(existing, fresh=False)):
+    for old in (*_our_thetas(existing), *carried):
         if old.blob.fields[0] not in kept and old.blob.fields[0] in live_fields:
             kept.add(old.blob.fields[0])
             copies.append((old.blob, old.puffin))
@@ -283,14 +282,18 @@ def _theta_fields(
     yield from (tuple(entry.fields) for entry in entries if entry.type == THETA)
 
 
-def _our_thetas(existing: Sequence[ExistingBlob], fresh: bool) -> list[SketchToCopy]:
-    """Return our sketches that were made for the snapshot (``fresh``), or for another one."""
+def _our_thetas(existing: Sequence[ExistingBlob]) -> list[SketchToCopy]:
+    """Return our sketches that were made for the snapshot, or that the entry names.
+
+    An entry that was registered again for a later snapshot has no marks of the others.
+    """
     return [
-        SketchToCopy(blob, found.reader, blob.fields[0] in sketched_fields(found.entry.blob_metadata))
+        SketchToCopy(blob, found.reader, blob.fields[0] in named)
         for found in existing
         if found.reader is not None
+        for named in [sketched_fields(found.entry.blob_metadata)]
         for blob in marked_blobs(found.entry, found.reader.metadata)
-        if is_our_theta(blob) and (blob.snapshot_id == found.entry.snapshot_id) == fresh
+        if is_our_theta(blob) and (blob.fields[0] in named or blob.snapshot_id == found.entry.snapshot_id)
     ]
 
 
