@@ -53,9 +53,9 @@ MOST = {
 
 Lines, statements and classes rose when damage, displaced sidecars and refused catalogs were mended, when each index
 kind got one part a layer, and with tables of Spark's catalogs, URLs of object stores, searches of many tables,
-integrations, running numbers of a sidecar's files, searches of plain files, and distinct counts that are made anew after
-builds of other columns. Arguments are passed on where a call gives one under its own name (``a=a``, ``a=x.a``): many of
-them ask for an object that is handed on whole.
+integrations, running numbers of a sidecar's files, searches of plain files, and distinct counts that are made anew
+after builds of other columns. Arguments are passed on where a call gives one under its own name (``a=a``, ``a=x.a``):
+many of them ask for an object that is handed on whole.
 """
 
 
