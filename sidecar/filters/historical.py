@@ -25,7 +25,6 @@ The bits cannot be converted to the present form; :mod:`sidecar.conversion.rebui
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +33,6 @@ from sidecar.errors import DamagedFileError, UsageError
 from sidecar.filters.block_filter import BlockFilter, check_blocks
 from sidecar.filters.plain_bytes_hash import MURMUR3_X64_128
 from sidecar.filters.sizing import BLOCK_BYTES, MAX_BYTES, check_fpp
-
-if TYPE_CHECKING:
-    pass
 
 HEADER_LENGTH = 12
 

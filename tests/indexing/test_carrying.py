@@ -260,6 +260,21 @@ def test_encrypted_segments_are_merged_with_their_keys(table: Any) -> None:
     assert without.files_kept == 4
 
 
+def test_a_sketch_does_not_keep_segments_apart_in_which_its_column_is_encrypted(table: Any) -> None:
+    both = EncryptionKeys(KEYS.retriever, bundle_keys={"k": b"key", "s": b"key"})
+    for number in range(2):
+        append_and_build(table, number, "k", "s", encryption_keys=both)
+    declared = {"sidecar.columns": "k:1,s:2", "sidecar.column.1.kinds": "theta", "sidecar.column.2.kinds": "bloom"}
+    with table.transaction() as change:
+        change.set_properties(declared)
+    for number in range(2, 4):
+        table.append(rows(number))
+        sidecar.build(table, engine="local", encryption_keys=KEYS, allow_plaintext=True)
+        table.refresh()
+    assert len(sizes(table)) == 2
+    assert sidecar.plan(table, "s = '5 text'", encryption_keys=KEYS).files_kept == 0
+
+
 def test_segments_without_encrypted_blobs_are_arranged_apart(table: Any) -> None:
     """Anybody could have written them, so no key may vouch for them."""
     for number, column in enumerate("sksksk"):

@@ -26,6 +26,7 @@ from sidecar.bundle.model import UNLISTED, SegmentHeader, UnitsTable
 from sidecar.bundle.runs import IndexOfField
 from sidecar.bundle.segment import Segment, named_columns
 from sidecar.bundle.sidecar_file import SidecarFile
+from sidecar.bundle.sketches.sketch_blob import FieldSketches
 from sidecar.bundle.toc import TocEntry, write_toc
 from sidecar.bundle.writer import copy_segments, write_segment
 from sidecar.conversion.spool import Spool
@@ -62,8 +63,9 @@ class NewSegment:
 
     @property
     def key_metadata(self) -> dict[int, bytes | None]:
-        """The metadata of the key of each field's blobs by field id, ``None`` for plaintext."""
-        return {part.field_id: None if part.key is None else part.key.metadata for part in self.parts}
+        """As :attr:`SourceSegment.key_metadata`: a sketch, which no key encrypts, keeps no segments apart."""
+        keyed = (part for part in self.parts if not isinstance(part, FieldSketches))
+        return {part.field_id: None if part.key is None else part.key.metadata for part in keyed}
 
     def write(self, writer: PuffinWriter, place: Registered) -> list[TocEntry]:
         """Write it, once: its parts hand over what they have."""
