@@ -32,8 +32,8 @@ MOST_MODULES = 22
 """Modules of one folder, ``__init__`` not counted, that a reader can keep in mind."""
 
 MOST = {
-    "code lines": 60_679,
-    "statements": 49_336,
+    "code lines": 60_687,
+    "statements": 49_343,
     "classes": 865,
     "result types": 96,
     "public names": 50,

@@ -70,7 +70,7 @@ class PreparedBuild:
 
         Those that an earlier run could not read come last: they must not keep a limited run from all others.
         """
-        unread = self.earlier.listed - self.earlier.having.keys()
+        unread = self.earlier.unread
         ordered = sorted(self.indexable, key=lambda file: file.ordinal in unread)
         chosen = {file.known_as for file in ordered[: self.request.most_files if self.declared else 0]}
         return [file for file in self.indexable if file.known_as in chosen]

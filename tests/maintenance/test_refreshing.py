@@ -17,7 +17,9 @@ from sidecar.bundle.runs import history_of
 from sidecar.errors import CommitConflictError, UsageError
 from sidecar.failpoints import observe
 from sidecar.iceberg.listing import list_snapshot
+from sidecar.indexing.request import BuildMeans
 from sidecar.maintenance import costs, sidecar_update
+from sidecar.maintenance.refreshing import refresh_thoroughly
 from sidecar.puffin.types import THETA
 from tests.iceberg.cases import local
 from tests.iceberg.mixed_tables import append_files
@@ -252,6 +254,17 @@ def test_a_file_that_cannot_be_read_keeps_limited_runs_from_no_other_one(table: 
         ("written", 1, 1),
         ("current", 0, 0),
     ]
+
+
+def test_a_segment_of_files_that_cannot_be_read_is_written_once(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large sidecar keeps it apart from its base, so nothing else has these files."""
+    monkeypatch.setattr(costs, "MERGED_AT_ONCE", 0)
+    refresh(table)
+    table.append(rows(3))
+    path = local(list_snapshot(table).files[0].path)
+    path.write_bytes(path.read_bytes()[:-4] + b"gone")
+    assert [refresh(table).action for _ in range(3)] == ["written", "current", "current"]
+    assert refresh_thoroughly(table, BuildMeans("local")).action == "current"
 
 
 def test_a_limit_leaves_files_and_loses_none(table: Any) -> None:

@@ -82,8 +82,17 @@ class ReusableSidecar:
         return is_own and not is_told and self.is_whole(table)
 
     def is_whole(self, table: Table) -> bool:
-        """Return whether all segments are carried over, and none of our blobs is about a column that is gone."""
-        if self.found is None or len(self.segments) != len(self.found.sidecar.segments):
+        """Return whether all segments are carried over, and none of our blobs is about a column that is gone.
+
+        A segment that only lists files which could not be read is as good as carried: a new one would list them again,
+        and each run would write a copy of all the others for it.
+        """
+        if self.found is None:
+            return False
+        carried, unread = {segment.id for segment in self.segments}, self.unread
+        if self.damage is None or not self.damage.tables:
+            carried |= {i for i, files in self.live.items() if files and unread.issuperset(files)}
+        if any(segment.id not in carried for segment in self.found.sidecar.segments):
             return False
         return not gone_fields(table, self.found.sidecar)
 
@@ -115,6 +124,11 @@ class ReusableSidecar:
     def listed(self) -> set[int]:
         """Ordinals of the live files that segments list."""
         return set[int]().union(*self.live.values())
+
+    @property
+    def unread(self) -> set[int]:
+        """Those of which no segment has a unit: they could not be read, or are in formats without indexes."""
+        return self.listed - self.having.keys()
 
     def close(self) -> None:
         """Close the earlier file."""
