@@ -140,8 +140,8 @@ def in_turn(
     """Yield ``work(item)`` in the order of ``items``, from ``threads`` threads that report progress.
 
     At most twice as many items as threads are worked on before their results are taken. With ``room``, about so many
-    bytes of results wait, by their ``size``; threads begin at once then, and even a single one works ahead. The first
-    error ends it: items that no thread has begun are left out.
+    bytes of results wait, by their ``size``; threads begin at once then, and even a single one works ahead: close what
+    is returned, or they wait for ever. The first error ends it: items that no thread has begun are left out.
     """
     if room is None:
         return _in_turn(work, items, threads)
