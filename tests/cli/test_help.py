@@ -14,7 +14,6 @@ import pytest
 from typer.main import get_command
 
 from sidecar.cli.app import COMMANDS, app, name_of, summary
-from sidecar.cli.reference import examples
 from tests.cli import running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +22,11 @@ PARSERS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined
 
 def run(*args: str, **env: str) -> Any:
     return running.run(*args, **{"COLUMNS": "80", **env})
+
+
+def examples(command: Any) -> list[str]:
+    """The command lines under ``Examples:`` in a command's help."""
+    return [line.strip() for line in str(command.help).partition("Examples:\n")[2].splitlines()]
 
 
 def test_the_list_of_commands_is_grouped_by_task_with_one_whole_line_each() -> None:
