@@ -25,7 +25,7 @@ from sidecar.bundle.filters.positions import BundleGroup, GroupMember, plan_grou
 from sidecar.bundle.filters.rules import SPLIT_BLOCK, AnyFilter, IndexRule, rule_of
 from sidecar.bundle.filters.slicing import gather_blocks, group_pages
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.index_toc import parts_of, plan_index_groups
+from sidecar.bundle.indexes.index_toc import plan_index_groups, split_entry
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES, PageIndexKind
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, EntryKind, RowIndexKind
 from sidecar.bundle.kinds.declared import BLOOM, FILE_KINDS, KINDS, PAGE_INDEX
@@ -203,7 +203,7 @@ class Collection:
 
     def entry_of(self, kept: SpooledEntry) -> list[bytes]:
         """Read the parts of a kept page index or row index."""
-        return parts_of(self.spool.read(kept.offset, sum(kept.lengths)), kept.lengths)
+        return split_entry(self.spool.read(kept.offset, sum(kept.lengths)), kept.lengths)
 
     def numbers(self) -> dict[Key, int]:
         """Return the field number of each column: its field id, or a number above all field ids."""

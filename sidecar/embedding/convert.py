@@ -189,7 +189,7 @@ def convert(
 
 @dataclass(frozen=True)
 class _Conversion:
-    """What is asked: ``sources`` of the formats ``kinds`` become ``target``, a data file with the rows of ``data``."""
+    """A conversion of ``sources`` of the formats ``kinds`` into ``target``; a data file gets the rows of ``data``."""
 
     access: Access
     sources: Sequence[str]

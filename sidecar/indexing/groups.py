@@ -9,7 +9,7 @@ from sidecar.bundle.envelopes.checksum import BlobContext
 from sidecar.bundle.envelopes.encryption import FieldKey
 from sidecar.bundle.filters.positions import GroupMember, plan_groups
 from sidecar.bundle.indexes.index_blob import FieldIndexes
-from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, parts_of, plan_index_groups
+from sidecar.bundle.indexes.index_toc import IndexForm, IndexGroup, plan_index_groups, split_entry
 from sidecar.bundle.indexes.page_indexes import PAGE_INDEXES
 from sidecar.bundle.indexes.row_indexes import ROW_INDEXES, RowIndexKind
 from sidecar.conversion.protection import properties_of
@@ -89,7 +89,7 @@ def _entries(
     for group in groups:
         keys = [_key(indexed.units[unit], field_id) for unit in group.units.tolist()]
         for data, lengths in zip(kept.page_indexes(keys), group.lengths.tolist(), strict=True):
-            yield parts_of(data, lengths)
+            yield split_entry(data, lengths)
 
 
 def tails(task: GroupTask, indexed: StageResults) -> list[bytes]:

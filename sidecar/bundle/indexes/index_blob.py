@@ -29,7 +29,7 @@ from sidecar.bundle.indexes.index_toc import (
     K,
     StoredIndexGroup,
     encode_index_toc,
-    parts_of,
+    split_entry,
 )
 from sidecar.bundle.model import SegmentHeader
 from sidecar.bundle.sections import ReadRanges
@@ -181,7 +181,7 @@ class IndexBlob(FieldBlob[IndexToc[K]], ABC, Generic[K, S]):
         for batch in _batches(entries):
             pieces = yield [(entry.offset, entry.length + place.sealing.overhead) for entry in batch]
             for entry, data in self._opened(batch, pieces, place):
-                indexes[entry.unit] = self._stored(parts_of(data, entry.lengths), entry.group.kind)
+                indexes[entry.unit] = self._stored(split_entry(data, entry.lengths), entry.group.kind)
         return indexes
 
     def verify(self) -> Iterator[str]:

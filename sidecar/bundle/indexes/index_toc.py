@@ -123,7 +123,7 @@ def plan_index_groups(form: IndexForm[K], members: Iterable[tuple[int, K, tuple[
     return groups
 
 
-def parts_of(entry: bytes, lengths: Iterable[int]) -> list[bytes]:
+def split_entry(entry: bytes, lengths: Iterable[int]) -> list[bytes]:
     """Return the parts of an entry, which have these lengths."""
     return [entry[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 

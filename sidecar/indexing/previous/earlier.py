@@ -127,7 +127,7 @@ class ReusableSidecar:
 
     @property
     def unread(self) -> set[int]:
-        """Those of which no segment has a unit: they could not be read, or are in formats without indexes."""
+        """Ordinals of the live files that segments list without a unit: unreadable, or in a format without indexes."""
         return self.listed - self.having.keys()
 
     def close(self) -> None:

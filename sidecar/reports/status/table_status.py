@@ -107,7 +107,7 @@ def status(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is known of the snapshot that was asked, and of its sidecar."""
+    """The facts about the snapshot that was asked for, and about its sidecar."""
 
     facts: Mapping[str, Any]
     """The attributes of the result that are about the snapshot."""
